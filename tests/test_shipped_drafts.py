@@ -3,13 +3,12 @@ and they were made from what their names say.
 """
 
 import shutil
-from types import SimpleNamespace
 
 import pytest
 from test_faults import turned
 
 from data.drafts import prepare, self_draft
-from speclab.drafts import quantise, shipped
+from speclab.drafts import candidates, quantise, shipped
 from speclab.drafts.shipped import INDEX, SHIPPED, shipped_drafts
 from speclab.models.folder import ModelsMissing
 from speclab.models.pairs import load_pair
@@ -17,7 +16,6 @@ from speclab.ops import reproduce
 from speclab.profiles import ROOT, load_profile
 from speclab.prompts import load_prompts
 from speclab.runs import Damaged, load_or_record, of_kind, read_facts, texts_of, write_facts
-from speclab.studies.better_drafts import candidates
 
 TINY = SHIPPED / "tiny"
 
@@ -33,12 +31,9 @@ def copied(tmp_path):
     return shutil.copytree(TINY, tmp_path / "drafts" / "tiny")
 
 
-def test_notebook_08_finds_all_of_them(tiny_pair, profile):
-    tried = SimpleNamespace(pair=tiny_pair, profile=profile, added=[])
-    tried.add = tried.added.append
-    trained = candidates.trained_drafts(tried)
-    made = [one for family in trained.values() for one in family.values()]
-    assert len(made) == len(tried.added) == 9
+def test_all_of_them_are_found(tiny_pair):
+    made = shipped_drafts(tiny_pair)
+    assert len(made) == 9
     assert {one.folder for one in made} == {path.parent for path in TINY.glob("*/*.safetensors")}
 
 
@@ -81,38 +76,27 @@ def test_a_draft_of_other_settings_than_its_name_says_is_refused(tiny_pair, copi
 # ---- recorded drafts -----------------------------------------------------------------------------
 
 
-def test_a_recorded_draft_is_read_for_what_it_was_made_of(
-    tiny_pair, profile, tmp_path, monkeypatch
-):
-    """The same target, calibration and texts; nothing is loaded or made."""
+def test_a_recorded_draft_is_read_for_what_it_was_made_of(tiny_pair, profile, tmp_path):
+    """The same target, calibration and bit width."""
     texts = {prompt.prompt_id: (5, 6, 7) for prompt in load_prompts("project", 1)}
-    tried = SimpleNamespace(pair=tiny_pair, profile=profile)
-    tried.texts = {"greedy": texts, "sampled": texts}
-    prompts = candidates.calibration_prompts(tiny_pair, profile, 1, 0, 2)
-    text = candidates.calibration_text(tiny_pair, profile, prompts)
-    made_of = quantise.made_of(tiny_pair.target.folder.path, text, 4)
-    traces = {
-        kind: candidates.trace_along(tiny_pair, of_kind(profile, kind), texts)
-        for kind, texts in tried.texts.items()
-    }
-    recorded = shipped.RecordedDraft(1000, traces)
-    folder = shipped.record_draft(*made_of, recorded, {"bits": 4}, tmp_path / "tiny")
-    monkeypatch.setattr(shipped.recorded_draft, "__defaults__", (tmp_path,))
-    monkeypatch.setattr(quantise, "available", lambda: False)
-    draft = candidates.self_draft(tried, prompts, 4)
-    assert draft.load is None and draft.weight_bytes == 1000
-    layers = draft.facts["draft"]["layers"]
-    assert layers == draft.facts["target"]["layers"] != tiny_pair.facts["draft"]["layers"]
-    first = next(iter(texts))
-    trace = candidates.judged(draft, profile, "greedy", {first: texts[first]})
-    assert trace["token"].tolist() == [5, 6, 7], "a part of the texts"
-    assert candidates.self_draft(tried, prompts[:1], 4) is None, "another calibration"
-    tried.texts = tried.texts | {"sampled": texts | {first: (5, 6)}}
-    assert candidates.self_draft(tried, prompts, 4) is None, "other texts"
-    table = folder / "greedy.parquet"
+    folder = tiny_pair.target.folder.path
+
+    def made_of(rows, bits):
+        calibration = quantise.calibration_of(tiny_pair, profile, 1, 0, rows)
+        return quantise.made_of(folder, calibration, bits)
+
+    trace = candidates.trace_along(tiny_pair, of_kind(profile, "greedy"), texts)
+    recorded = shipped.RecordedDraft(1000, {"greedy": trace})
+    written = shipped.record_draft(*made_of(2, 4), recorded, {"bits": 4}, tmp_path / "tiny")
+    again = shipped.recorded_draft(*made_of(2, 4), tmp_path)
+    assert again.weight_bytes == 1000
+    assert again.traces["greedy"]["token"].tolist() == [5, 6, 7] * len(texts)
+    assert shipped.recorded_draft(*made_of(1, 4), tmp_path) is None, "another calibration"
+    assert shipped.recorded_draft(*made_of(2, 3), tmp_path) is None, "other bits"
+    table = written / "greedy.parquet"
     table.write_bytes(turned(table.read_bytes(), 40))
     with pytest.raises(Damaged, match="git checkout"):
-        candidates.self_draft(tried, prompts, 4)
+        shipped.recorded_draft(*made_of(2, 4), tmp_path)
 
 
 @pytest.mark.slow
@@ -125,22 +109,21 @@ def test_gptq_makes_the_self_draft_that_is_shipped(tmp_path, monkeypatch):
     except ModelsMissing:
         pytest.skip("the weights of smollm are not here")
     monkeypatch.setattr(candidates, "WORK", tmp_path)
-    texts = texts_of(load_or_record(profile, "greedy"))
-    texts = {prompt.prompt_id: texts[prompt.prompt_id] for prompt in load_prompts("project", 1)}
-    tried = SimpleNamespace(pair=pair, profile=profile, texts={"greedy": texts})
     settings = profile.notebooks["08_better_drafts"]
     numbers = [settings[name] for name in self_draft.CALIBRATION]
-    prompts = candidates.calibration_prompts(pair, profile, *numbers)
-    recorded = candidates.self_draft(tried, prompts, 4)
-    assert recorded.load is None
-    monkeypatch.setattr(shipped, "recorded_draft", lambda *made_of: None)
-    made = candidates.self_draft(tried, prompts, 4)
+    calibration = quantise.calibration_of(pair, profile, *numbers)
+    folder = pair.target.folder.path
+    recorded = shipped.recorded_draft(*quantise.made_of(folder, calibration, 4))
+    made = quantise.quantised_copy(folder, tmp_path, calibration, 4)
     assert made.weight_bytes == recorded.weight_bytes
-    ranks, again = (
-        candidates.judged(draft, profile, "greedy", texts)["draft_rank"]
-        for draft in (recorded, made)
-    )
-    assert (ranks == again).mean() > 0.95
+    trace = recorded.traces["greedy"]
+    chosen = trace["prompt_id"].drop_duplicates()[::8]  # one in each domain
+    known = texts_of(load_or_record(profile, "greedy"))
+    draft = candidates.in_folder("INT4", pair, profile, made.plain)
+    texts = {prompt: known[prompt] for prompt in chosen}
+    again = candidates.proposed(draft, profile, "greedy", texts)["draft_rank"]
+    ranks = trace.loc[trace["prompt_id"].isin(chosen), "draft_rank"]
+    assert ((again == 0).to_numpy() == (ranks == 0).to_numpy()).mean() > 0.95
 
 
 def test_they_are_an_input_of_notebook_08():

@@ -17,10 +17,10 @@ from test_own_study import EXAMPLE, README
 from speclab import record, runs, stats
 from speclab.__main__ import main
 from speclab.analysis import specdecode_bench, stopping
+from speclab.drafts import shipped
 from speclab.models import pairs
 from speclab.profiles import load_profile
 from speclab.show import redraw, style
-from speclab.studies.better_drafts import candidates
 
 NAME = 'it\'s "5 %" of $x_1$, #2 a|b <u>c & d</u> *e* שלום 🙂 ^{f}~\\g'
 TINY = {name: {"path": f"data/pairs/tiny/{name}"} for name in ("target", "draft")}
@@ -96,7 +96,7 @@ def quick(monkeypatch, tiny_pair):
     monkeypatch.setattr(redraw, "write_pictures", laid_out)
     for module in (pairs, record):
         monkeypatch.setattr(module, "load_pair", lambda profile: tiny_pair)
-    monkeypatch.setattr(candidates, "shipped_drafts", lambda pair: [])
+    monkeypatch.setattr(shipped, "shipped_drafts", lambda pair: [])
     few = {measure: values[:12:6] for measure, values in stopping.THRESHOLDS.items()}
     monkeypatch.setattr(stopping, "THRESHOLDS", few)
     modules = [module for name, module in sys.modules.items() if name.startswith("speclab.")]

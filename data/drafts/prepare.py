@@ -21,12 +21,12 @@ from speclab.drafts.shipped import INDEX, SHIPPED, pair_of
 from speclab.models.pairs import Pair, load_model, load_pair
 from speclab.profiles import ModelSpec, Profile, load_profile
 from speclab.runs import RunError, write_facts
-from speclab.studies.better_drafts.candidates import SPECIALIST
 
 CARD_MARKS = ("<!-- numbers: written by `python -m data.drafts.prepare` -->", "<!-- /numbers -->")
 # the first objective is trained with every seed, the others with the first seed
 ORDER = ("total-variation", "forward-kl", "reverse-kl", "sequence")
 SEEDS = (0, 1, 2)
+SPECIALIST = "specialist"  # the family that learns some domains only
 SPECIALTY = ("math", "reasoning")  # domains of the specialist
 
 

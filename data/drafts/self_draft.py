@@ -11,11 +11,11 @@ from pathlib import Path
 
 import click
 
-from speclab.drafts import quantise, shipped
+from speclab.drafts import candidates, quantise, shipped
 from speclab.models.pairs import load_pair
 from speclab.profiles import load_profile
-from speclab.runs import of_kind
-from speclab.studies.better_drafts import candidates
+from speclab.prompts import decoded_prompts
+from speclab.runs import encoded_prompts, load_or_record, of_kind, texts_of
 
 NOTEBOOK = "08_better_drafts"
 CALIBRATION = ("calibration_prompts_per_domain", "calibration_seed", "calibration_rows")
@@ -30,16 +30,18 @@ def main(name: str, bits: int, out: Path) -> None:
     profile = load_profile(name).replace(temperature=0.0)
     settings = profile.notebooks[NOTEBOOK]
     pair = load_pair(profile)
-    tried = candidates.Tried(profile, pair, settings["judged_prompts_per_domain"])
+    judged = settings["judged_prompts_per_domain"]
+    every = encoded_prompts(profile)
+    prompts = decoded_prompts(every, judged, profile.notes.decoded_from) if judged else every
     numbers = [settings[key] for key in CALIBRATION]
-    prompts = candidates.calibration_prompts(pair, profile, *numbers)
-    calibration = candidates.calibration_text(pair, profile, prompts)
+    calibration = quantise.calibration_of(pair, profile, *numbers)
     made = quantise.quantised_copy(pair.target.folder.path, candidates.WORK, calibration, bits)
-    draft = candidates.candidate(name, pair, profile, made.plain).load()
-    traces = {
-        kind: candidates.trace_along(draft, of_kind(profile, kind), texts)
-        for kind, texts in tried.texts.items()
-    }
+    draft = candidates.in_folder(name, pair, profile, made.plain)
+    traces = {}
+    for kind in ("greedy", "sampled"):
+        texts = texts_of(load_or_record(profile, kind))
+        wanted = {prompt.prompt_id: texts[prompt.prompt_id] for prompt in prompts}
+        traces[kind] = candidates.trace_along(draft.pair, of_kind(profile, kind), wanted)
     recorded = shipped.RecordedDraft(made.weight_bytes, traces)
     label, made_of = quantise.made_of(pair.target.folder.path, calibration, bits)
     facts = {

@@ -13,9 +13,10 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
@@ -26,12 +27,17 @@ import torch
 from speclab.drafts.shipped import name_of
 from speclab.models.folder import ModelFolder
 from speclab.models.pairs import Pair
+from speclab.profiles import Profile
+from speclab.prompts import EncodedPrompt, encode_prompts, training_prompts
+from speclab.record import generate
 from speclab.runs import locked
+from speclab.sampling import Sampling
 
 # its pool asks for two workers also where there is one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
 
 GROUP = 64  # inputs that share a scale
+TOGETHER = 32  # calibration texts that the target continues in one batch
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,38 @@ class Calibration:
 
     facts: Any
     rows: Callable[[], list[list[int]]]
+
+
+def calibration_of(
+    pair: Pair, profile: Profile, per_domain: int, seed: int, count: int
+) -> Calibration:
+    """The target's greedy continuations of `count` prompts of all lengths, shortest first, from
+    `per_domain` composed prompts of each domain; no draft is judged on them. ValueError for more
+    than there are.
+    """
+    composed = training_prompts(per_domain, seed)
+    if not 1 <= count <= len(composed):
+        raise ValueError(
+            f"calibration_rows={count}: allowed are 1 to {len(composed)}; for more rows raise "
+            "calibration_prompts_per_domain"
+        )
+    limits = profile.max_prompt_tokens, profile.template
+    encoded = encode_prompts(pair.tokenizer, composed, *limits, truncate=True)
+    by_length = sorted(encoded, key=lambda prompt: len(prompt.ids))
+    step = len(by_length) // count
+    prompts, new_tokens = by_length[::step][:count], profile.max_new_tokens
+    facts = [new_tokens, [prompt.ids for prompt in prompts]]
+    return Calibration(facts, partial(_continued, pair, prompts, new_tokens))
+
+
+def _continued(pair: Pair, prompts: Sequence[EncodedPrompt], new_tokens: int) -> list[list[int]]:
+    """Each prompt with the target's greedy continuation, as token ids."""
+    rows = []
+    for start in range(0, len(prompts), TOGETHER):
+        block = prompts[start : start + TOGETHER]
+        texts = generate(pair.target, block, new_tokens, pair.stop_ids, Sampling(), 0)
+        rows += [[*prompt.ids, *text] for prompt, text in zip(block, texts, strict=True)]
+    return rows
 
 
 def available() -> bool:

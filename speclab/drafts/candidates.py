@@ -1,0 +1,113 @@
+"""Drafts that are tried on a target's recorded texts: a model in a folder, and the target's own
+first layers.
+
+`proposed` gives what a draft proposes along these texts, as a run records it. Traces are kept under
+data/runs/drafts by everything that changes their numbers, so that a second call reads them.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from speclab import runs
+from speclab.drafts.shipped import name_of
+from speclab.models.model import LanguageModel
+from speclab.models.pairs import (
+    Pair,
+    check_vocabularies,
+    device_of,
+    load_model,
+    model_facts,
+    parameter_count,
+)
+from speclab.profiles import ROOT, ModelSpec, Profile
+from speclab.record import record_prompt
+from speclab.tree import PLAIN
+
+WORK = runs.RUNS / "drafts"
+Texts = Mapping[str, tuple[int, ...]]  # token ids by prompt_id
+COLUMNS = ("position", "token", "draft_rank", "target_top", "overlap")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A draft that is tried: `pair` has it as draft, `spec` says where its weights come from. Two
+    drafts of one spec (first layers) need different names, which are part of their traces' names.
+    """
+
+    name: str
+    spec: ModelSpec
+    pair: Pair
+
+
+def in_folder(name: str, pair: Pair, profile: Profile, path: Path) -> Candidate:
+    """The model in `path` as a draft of the pair's target. ValueError if its tokenizer is not the
+    target's.
+    """
+    if path.is_relative_to(ROOT):
+        # so that the keys of its runs are those of another machine
+        path = path.relative_to(ROOT)
+    spec = replace(profile.draft, path=str(path), revision=None)
+    draft = load_model(spec, profile.positions)
+    sizes = pair.vocab, draft.vocab
+    draft.vocab = check_vocabularies(pair.tokenizer, draft.folder.tokenizer, sizes)
+    facts = pair.facts | {"draft": model_facts(spec, draft)}
+    return Candidate(name, spec, replace(pair, draft=draft, facts=facts))
+
+
+def first_layers(pair: Pair, profile: Profile, layers: int) -> Candidate:
+    """The target's own first layers, with its last norm and head, as an untrained draft; nothing
+    is loaded or copied.
+
+    The target's body is a `speclab.models.lean` body. ValueError: it has no layers to leave out.
+    """
+    target, body = pair.target, copy.copy(pair.target.body)
+    if not 1 <= layers < len(body.layers):
+        raise ValueError(
+            f"layers={layers}: the target has {len(body.layers)} layers; exit_layers must be at "
+            "least 1 and below that"
+        )
+    body.layers = body.layers[:layers]
+    draft = LanguageModel(
+        body, target.head, target.vocab, target.dtype, target.device, target.kernel
+    )
+    left_out = target.network.model.layers[layers:].parameters()
+    whole, facts = parameter_count(target.network), pair.facts["target"]
+    parameters = whole - sum(weights.numel() for weights in left_out)
+    size = round(facts["weight_bytes"] * parameters / whole)
+    facts = facts | {"layers": layers, "parameters": parameters, "weight_bytes": size}
+    both = replace(pair, draft=draft, facts=pair.facts | {"draft": facts})
+    return Candidate(f"target's first {layers} layers", profile.target, both)
+
+
+def proposed(one: Candidate, profile: Profile, kind: str, texts: Texts) -> pd.DataFrame:
+    """What a draft proposes along `texts` of a run of `kind`, as a run records it, one row per
+    position: prompt_id, domain, COLUMNS. Recorded once and kept.
+    """
+    small = runs.of_kind(profile, kind).replace(draft=one.spec)
+    formats = [spec.dtype_on(device_of(spec).type) for spec in (small.target, small.draft)]
+    name = name_of(one.name, runs.run_key(small), formats, list(texts))
+    path = WORK / kind / f"{name}.parquet"
+    with runs.locked(path.parent):  # a second process waits, and finds it there
+        if path.is_file():
+            return pd.read_parquet(path, page_checksum_verification=True)
+        trace = trace_along(one.pair, small, texts)
+        write = partial(trace.to_parquet, index=False, write_page_checksum=True)
+        runs.written(path, write)
+    return trace
+
+
+def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
+    """The trace of `proposed` along the texts of a profile's run, recorded again."""
+    parts = []
+    for prompt in runs.encoded_prompts(profile):
+        if prompt.prompt_id in texts:
+            text = texts[prompt.prompt_id]
+            trace = record_prompt(pair, prompt, text, PLAIN, profile.sampling).trace
+            of_prompt = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+            parts.append(pd.DataFrame(of_prompt | {name: trace[name] for name in COLUMNS}))
+    return pd.concat(parts, ignore_index=True)
