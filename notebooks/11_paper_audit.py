@@ -43,8 +43,7 @@ from speclab.ops import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
-import io
-import json
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -56,21 +55,15 @@ from speclab.analysis.claims import AT_0, AT_1, FAILS, FORM, HOLDS, KEYS, PUBLIS
 from speclab.analysis.prompt_sets import OWN
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
+from speclab.estimates import stack
 from speclab.models.folder import ModelFolder
-from speclab.profiles import ROOT, load_profile
+from speclab.profiles import load_profile
 from speclab.prompts import DOMAINS
 from speclab.show import notebook
 from speclab.show.pictures import strings_of
 from speclab.tree import chain
 
-# the profiles and the folder that parameters name, and tables of other notebooks
-READS = [
-    "{beside}",
-    "{author_records}",
-    "data/measured",
-    "08/self-drafts.csv",
-    "10/pass-times.csv",
-]
+READS = ["{beside}", "{author_records}"]  # the profiles and the folder that parameters name
 RUNS = ["greedy", "sampled", "others", "others-sampled"]
 
 ctx = notebook.start("11_paper_audit", profile, overrides)
@@ -100,7 +93,7 @@ for other in beside:
 
 
 def read_texts(of):
-    """A pair's texts by temperature and prompt set; in math, tokens that are numbers are marked."""
+    """A pair's texts by temperature and prompt set; tokens that are numbers are marked."""
     at_1 = of.replace(temperature=1.0)  # the claims are about T = 1
     strings = strings_of(ModelFolder.fetched(of.target, weights=False).tokenizer)
     texts = {}
@@ -108,9 +101,8 @@ def read_texts(of):
         texts[way] = prompt_sets.texts(at_1, Text.recorded(at_1, kind))
         texts[way].pop(prompt_sets.ENGLISH, None)  # a part of the second set
         for prompts, text in texts[way].items():
-            kinds = token_kinds(text.trace[text.trace["domain"] == "math"], strings)
-            number = (kinds == "number").reindex(text.trace.index, fill_value=False)
-            texts[way][prompts] = text.with_columns(number=number)
+            is_number = token_kinds(text.trace, strings) == "number"
+            texts[way][prompts] = text.with_columns(is_number=is_number)
     return texts
 
 
@@ -236,26 +228,27 @@ def share_between(rows, value, factor):
         of_groups = np.nansum(score.divide(sums**2, counts), axis=-1)
         return score.divide(of_groups - of_mean, totals[..., -1] - of_mean)[..., None]
 
-    return score.Estimator(f"share of {factor}", columns, share)
+    return score.Estimator(factor, columns, share)
 
 
 def task_minus_depth(rows, value):
     """Share of the variance between domains minus the share between depths."""
     if rows["domain"].nunique() < 2:
         raise ValueError("one domain only: a share of variance between domains needs two")
-    domain, depth = (share_between(rows, value, factor) for factor in ("domain", "depth"))
-    return minus("share of domain - share of depth", "all", (rows, domain), (rows, depth))
+    sides = [(rows, share_between(rows, value, factor)) for factor in ("domain", "depth")]
+    return minus("share of domain - share of depth", "all", *sides)
 
 
 # %%
 def tested_tokens(text):
     """One row for each drafted token that a decoder with chains of 3 tests."""
     blocks = text.tree(chain(3))
-    most = blocks[["drafted", "remaining"]].min(axis=1).clip(upper=3)
-    tested = np.minimum(blocks["accepted"] + 1, most).astype(int)
-    rows = blocks.loc[blocks.index.repeat(tested)]
-    depth = rows.groupby(level=0).cumcount() + 1
-    return rows.assign(depth=depth, kept=rows["accepted"] >= depth)
+    most = blocks[["drafted", "remaining"]].min(axis=1)  # fewer at the end of a text
+    parts = []
+    for depth in (1, 2, 3):
+        tested = blocks[(blocks["accepted"] >= depth - 1) & (most >= depth)]
+        parts.append(tested.assign(depth=depth, kept=tested["accepted"] >= depth))
+    return pd.concat(parts)
 
 
 def variance_of_texts(text):
@@ -349,7 +342,7 @@ BY_PAPER = {  # claims: what is measured for them
 
 # %%
 def numbers_minus_others(rows, text):
-    return split(rows, text.acceptance, rows["number"], "numbers - others", "math")
+    return split(rows, text.acceptance, rows["is_number"], "numbers - others", "math")
 
 
 EXACT = {
@@ -458,11 +451,9 @@ def speed_claims(draws, c, slope):
 # %%
 def gain_per_domain(chains, c, slope):
     """How much faster one gamma per domain is than one for all, as a share, cross-fitted."""
-    by_prompt = {gamma: rows.set_index(["prompt_id", "domain"]) for gamma, rows in chains.items()}
-    sums = pd.concat(by_prompt, names=["setting"]).sort_index()
-    gamma = sums.index.get_level_values("setting")
-    spent = cost.block_cost(gamma, c, 1 + slope * gamma) * sums["blocks"]
-    gain = choose.gain(choose.PromptCosts(sums.assign(cost=spent)))
+    gamma = chains.index.get_level_values("setting")
+    spent = cost.block_cost(gamma, c, 1 + slope * gamma) * chains["blocks"]
+    gain = choose.gain(choose.PromptCosts(chains.assign(cost=spent)))
     return pd.DataFrame([vars(gain) | {"domain": "all"}])
 
 
@@ -472,82 +463,16 @@ def of_speed(text):
     per_pass = score.ratio_of("emitted", "blocks")
     asked = {gamma: (rows, per_pass) for gamma, rows in chains.items()}
     draws = stats.jointly(asked | {"acceptance": (text.trace, text.acceptance)})
-    parts = {}
-    for c, slope in [(c, slope) for slope in slopes for c in cs]:
-        rows = {
-            claim: rows_from(f"{label}, {text.chain_rule} rule", draws, numbers)
-            for claim, (label, numbers) in speed_claims(draws, c, slope).items()
-        }
-        label = f"gain of one gamma per domain, {text.chain_rule} rule"
-        rows["budgets"] = claims.rows_of(label, gain_per_domain(chains, c, slope))
-        for claim, part in rows.items():
-            parts.setdefault((claim, text.name), []).append(part.assign(c=c, slope=slope))
-    return {key: pd.concat(found) for key, found in parts.items()}
-
-
-# %% [markdown]
-# **Tables** answer four claims. Three are about drafts that were made and judged once
-# (`data/measured`) or by [08](08_better_drafts.ipynb). One is about a pass over five tokens, which
-# [10](10_wall_clock.ipynb) times. Without a table, or with too few prompts in it, a claim is not
-# tested, and the table of verdicts gives the reason.
-
-
-# %%
-def table_of(pair, slug):
-    """A table of this session, else the committed one, else one of data/measured (or no rows)."""
-    for folder in (ctx.figures.parents[1], ROOT / "figures"):
-        path = folder / pair / f"{slug}.csv"
-        if path.is_file():
-            return pd.read_csv(path)
-    shipped = ROOT / "data/measured" / f"{pair}.json"
-    tables = json.loads(shipped.read_text())["tables"] if shipped.is_file() else {}
-    lines = tables.get(slug, ["estimator,draft,domain,n"])
-    return pd.read_csv(io.StringIO("\n".join(lines)))
-
-
-def of_drafts(pair, estimator, slug, where, row, number, label):
-    """Rows of a table about drafts: the given values in each column of `where`."""
-    table = table_of(pair, slug)
-    wanted = where | {"estimator": [estimator]}
-    rows = table[table[list(wanted)].isin(wanted).all(axis=1)]
-    if rows.empty:
-        raise ValueError("there is no such draft of this pair at this temperature")
-    judged = rows.get("n_prompts", pd.Series(stats.FEW_PROMPTS)).min()
-    if judged < stats.FEW_PROMPTS:
-        raise ValueError(f"judged on {judged} prompts per domain; use {stats.FEW_PROMPTS}")
-    return claims.rows_of(estimator + label, rows.rename(columns={number: "estimate"}), row)
-
-
-OF_DRAFTS = {  # claim: table, its rows, the column that names them, the number, its name
-    "maths-draft": (
-        ("08/specialist", {"domain": ["math"]}, "domain", "estimate", ", specialist - all domains")
-    ),
-    "self-draft": (
-        ("08/self-drafts", {"draft": ["INT4 self-draft"], "domain": list(DOMAINS)})
-        + ("domain", "estimate", "")
-    ),
-    "own-outputs": (
-        ("08/distillation", {"domain": ["all"]}, "draft", "difference", ", distilled - before")
-    ),
-}
-
-
-# %%
-def five_tokens(pair):
-    """v(5), the time of a target pass over 5 tokens over that of a pass over one."""
-    times = table_of(pair, "10/pass-times").set_index("n")
-    if 5 not in times.index:
-        raise ValueError("notebook 10 has not measured a pass over 5 tokens on this machine")
-    if times["v(n)"].min() < cost.LEAST_V:
-        raise ValueError("timing unreliable: a longer pass was cheaper; rerun notebook 10")
-    one, five = times.loc[1], times.loc[5]
-    numbers = {  # with the range that the two measured times allow
-        "row": "this machine",
-        "estimate": five["v(n)"],
-        "low": five["target_low"] / one["target_high"],
-        "high": five["target_high"] / one["target_low"],
-    }
-    return claims.rows_of("v(5)", pd.DataFrame([numbers]), "row")
+    stacked = stack(chains, "setting").set_index(["setting", "prompt_id", "domain"]).sort_index()
+    gain, rule = "gain of one gamma per domain", f", {text.chain_rule} rule"
+    parts = []
+    for c, slope in product(cs, slopes):
+        found = {"budgets": claims.rows_of(gain + rule, gain_per_domain(stacked, c, slope))}
+        for claim, (label, numbers) in speed_claims(draws, c, slope).items():
+            found[claim] = rows_from(label + rule, draws, numbers)
+        parts.append(stack(found, "claim").assign(c=c, slope=slope))
+    by_claim = pd.concat(parts).groupby("claim")
+    return {(claim, text.name): rows for claim, rows in by_claim}
 
 
 # %% [markdown]
@@ -573,26 +498,10 @@ def measured(numbers, way, *arguments):
     return found
 
 
-def from_tables(pair):
-    """Evidence from tables; drafts were judged at T = 0 and at the profile's temperature."""
-    found = {("one-pass", AT_0): attempt(five_tokens, pair)}
-    for claim, entry in OF_DRAFTS.items():
-        for way, estimator in {AT_0: "hit[1]", AT_1: "alpha"}.items():
-            asked = (
-                estimator if way in (AT_0, f"T = {profiles[pair].sampled_temperature:g}") else ""
-            )
-            found[claim, way] = attempt(of_drafts, pair, asked, *entry)
-    return found
-
-
 # %%
-def evidence_of(pair, prompts):
-    """Every claim on one prompt set of a pair."""
-    tree = profiles[pair].tree
-    greedy, sampled = texts[pair][AT_0][prompts], texts[pair][AT_1][prompts]
+def evidence_of(tree, greedy, sampled):
+    """Every claim on the texts of one prompt set."""
     found = {}
-    if prompts == OWN:
-        found |= measured(BY_PAPER, PUBLISHED, greedy) | from_tables(pair)
     for text in (greedy, sampled):
         found |= measured(EXACT, text.name, text)
         found |= measured(DECODING, text.name, text, tree)
@@ -603,30 +512,25 @@ def evidence_of(pair, prompts):
 
 parts, sizes = [], {}
 for pair, of_pair in texts.items():
-    sizes[pair] = of_pair[AT_0][OWN].trace.groupby("domain")["prompt_id"].nunique().min()
-    for prompts in of_pair[AT_0]:
-        parts.append(claims.in_frame(listed, pair, evidence_of(pair, prompts), prompts))
+    greedy = of_pair[AT_0][OWN]
+    sizes[pair] = greedy.trace.groupby("domain")["prompt_id"].nunique().min()
+    parts.append(claims.in_frame(listed, pair, measured(BY_PAPER, PUBLISHED, greedy)))
+    for prompts, text in of_pair[AT_0].items():
+        found = evidence_of(profiles[pair].tree, text, of_pair[AT_1][prompts])
+        parts.append(claims.in_frame(listed, pair, found, prompts))
 
 # %% [markdown]
-# The authors' records of the paper's run are another pair, which can be measured as published only.
-# Some of their probabilities are missing. Python's `min(1.0, nan)` is 1.0, so the authors' averages
-# count a missing number as an accepted token. We leave these nodes out. Formulas, the authors' code
-# and log, and the article's example decide further claims, by exact numbers.
+# The authors' records of the paper's run, if they are here, are another pair, which can be measured
+# as published only. We leave out nodes whose probability is missing. Claims that need no pair are
+# decided by exact numbers, which follow from formulas, the authors' code and log, and the article's
+# example.
 
 # %%
-records, facts = authors.read(author_records), []
-for run, nodes in records.items():
-    known = nodes.dropna(subset=["target_prob", "target_entropy"])
-    as_accepted = nodes.fillna({"target_prob": nodes["draft_prob"]})  # p/q = 1
-    numbers = {"as accepted": ALPHA(as_accepted), "left out": ALPHA(known)}
-    facts.append({"run": run, "nodes": len(nodes), "missing": len(nodes) - len(known)} | numbers)
-    if nodes["domain"].nunique() == len(DOMAINS):  # the paper's run
-        pair = f"authors' {run}"
+for run, nodes in authors.read(author_records).items():
+    if nodes["domain"].nunique() == len(DOMAINS):  # the other runs have code only
+        known = nodes.dropna(subset=["target_prob", "target_entropy"])
         found = measured(BY_PAPER, PUBLISHED, Text(0.0, pd.DataFrame(), known))
-        parts.append(claims.in_frame(listed, pair, found))
-        sizes[pair] = nodes.groupby("domain")["prompt_id"].nunique().min()
-if records:
-    ctx.table(pd.DataFrame(facts), "author-records", caption="The authors' acceptance.")
+        parts.append(claims.in_frame(listed, f"authors' {run}", found))
 
 exact = {}
 for claim in listed.values():
@@ -661,7 +565,7 @@ shown[f"{name}, T = 0"] = here.loc[order, "measured"]
 ctx.table(
     own,
     "statements",
-    cells=shown.join(by_pair),
+    cells=shown.join(by_pair).reset_index(drop=True),
     most=len(shown),
     caption="Statements of the paper and the article: the number that they print, this pair's "
     "number (least and greatest over rows, with the outermost bounds of their intervals), and the "
@@ -669,18 +573,13 @@ ctx.table(
 )
 
 # %% [markdown]
-# The same claims by the other ways to measure and on the other prompt sets. Sets with few prompts
-# have wide intervals, and many of their verdicts are inconclusive.
+# `verdicts.csv` has all verdicts: also as published, at T = 1 and on other prompt sets. Sets with
+# few prompts have wide intervals, and many of their verdicts are inconclusive.
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile))
-every = verdicts[(verdicts["pair"] == name) & (verdicts["claim"] == verdicts["fact"])]
-counts = pd.crosstab([every["prompts"], every["asked"]], every["verdict"])
-ctx.table(
-    counts.reset_index(),
-    "counts",
-    caption="Number of statements with each verdict, by prompt set and way to measure.",
-)
+untested = [f"* “{claim.claim}”: {claim.untested}" for claim in listed.values() if claim.untested]
+ctx.say("\n".join(["**Not tested here:**\n", *untested]))
 
 # %% [markdown]
 # ## 4. At which costs do claims about speed hold?
@@ -709,21 +608,15 @@ ctx.plot(
     "time. A best gamma of 0 is plain decoding. Bands: intervals over prompts.",
 )
 
-# %%
-about_cost = own[own["claim"].isin([claim for claim in listed if listed[claim].decides == "cost"])]
-notebook.show_table(
-    about_cost.loc[about_cost["pair"] == name, ["said", "verdict", "holds_at", "fails_at"]]
-)
-
 # %% [markdown]
-# The table lists the values of $c$ at which a claim holds and fails for every slope of $v$.
+# `verdicts.csv` lists the values of $c$ at which each claim holds and fails for every slope of $v$.
 #
 # ## 5. Which claims need no pair?
 # A *defect* is not a claim but a fault in the authors' code or in the article's pseudo-code. Its
 # size is a number that should be 0. *Total variation* is half the sum of the absolute differences
 # of two distributions. One number by hand: the paper's Equation 1 accepts the draft's **best**
-# token with probability $\min(1, p/q)$ and else draws from the residual $(p - q)^+$, scaled to sum to 1.
-# The output should be $p$.
+# token with probability $\min(1, p/q)$ and else draws from the residual $(p - q)^+$, scaled to sum
+# to 1. The output should be $p$.
 
 # %% tags=["by-hand"]
 p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])  # three words
@@ -742,8 +635,8 @@ notebook.show_table(free[["said", "number", "measured", "verdict"]])
 
 # %% [markdown]
 # **Must the target accept more than one token per pass before drafting pays?** No. A block emits
-# one token more than the target accepts. With a chain of $\gamma$ and $v = 1$, drafting pays as soon as
-# more than $\gamma c$ tokens are accepted on average:
+# one token more than the target accepts. With a chain of $\gamma$ and $v = 1$, drafting pays as
+# soon as more than $\gamma c$ tokens are accepted on average:
 #
 # $$\frac{1 + E[L]}{\gamma c + 1} > 1 \iff E[L] > \gamma c.$$
 
@@ -766,8 +659,6 @@ ctx.answer(answer.replace("-", "\N{MINUS SIGN}"))
 #   profile is `paper`. A claim about a number is about one pair and need not hold for another. A
 #   claim about a direction should hold for all pairs, but a few pairs cannot prove it.
 # * One failing domain makes a claim fail, and the regions are ours where the source names none.
-# * That chat tolerates relaxed acceptance thresholds is not tested: such a threshold changes the
-#   text, and we do not measure quality ([00](00_by_hand.ipynb) shows what such a rule does).
 # * At T = 1 each prompt has one text, so sampling noise counts as a difference between prompts.
 #
 # [03](03_domain_acceptance.ipynb) to [06](06_entropy_paradox.ipynb) examine domains, depth, entropy
