@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab.analysis import choose, claims, try_it
+from speclab.analysis import choose, try_it
 from speclab.decode import Step
 from speclab.estimates import Estimates, counted, starting, whole
 from speclab.show import notebook
@@ -25,7 +25,6 @@ from speclab.studies import (
 )
 from speclab.studies import entropy_correlation as entropy
 from speclab.studies import rejection_causes as causes
-from speclab.studies.paper_audit import summary
 
 BAD = [
     r"\bnan\b|\bNaN\b|<NA>",
@@ -120,11 +119,6 @@ def leader(*columns):
     return choose.leader(draws.set_axis(columns, axis=1), 5)[1]
 
 
-def audited(verdicts):
-    gap = table(FALLS).in_units("points").row
-    return summary.verdicts_in_words("smollm", pd.Series(verdicts, dtype=object), "+0.047", gap)
-
-
 def scaled(*others):
     rows = table((2.75, 2.7, 2.8)).frame.assign(domain="instructcoder")
     faster = pd.Series([True] * 21 + [False] * 3)
@@ -162,7 +156,6 @@ TABLES = [table(*rows, of="x") for rows in ROWS]
 SIZE = {"target": 134_515_008, "draft": 18_600_000}
 BEST = [gammas(*best) for best in ([4, 6, 5, 2], [4] * 4, [0] * 4, [0, 2, 3, 1], [4], [0], [3, 3])]
 WASTED = [(1, 41, 23, 41)], [(1, 41, 23, 41), (16, 25, 40, 380)], [(1, 9, 0, 9), (4, 9, 0, 30)]
-TALLIES = [], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM]
 MANY = {"token frequency": 0.2}
 CHANGES = {}, {"entropy": 0.2}, {"entropy": -0.2, "kind": -0.19}, {"entropy": 0.4}, MANY
 TALLY = "rises", "falls", "does not change"
@@ -182,10 +175,8 @@ CASES = [
     entropy_paradox.without_comparison("code", None),
     entropy_paradox.without_comparison("code", table((0.05, 0.01, 0.1)).in_units("points")),
     *(leader(*names) for names in (["one"], ["one", "two"], ["a", "b", "c"])),
-    *(claims.tally(pd.Series(verdicts)) for verdicts in TALLIES),
     *(held_fixed(**changes) for changes in CHANGES),
     *(compared(*leads) for leads in ([RISES], [NOTHING], [RISES, NOTHING], [RISES] * 2)),
-    *(claims.by_chance(pd.Series(verdicts)) for verdicts in TALLIES),
     *(f"{counted(n, 'prompt')} of {whole('domain', n)}" for n in (1, 2, 4, 30)),
     *(counted(n, "target pass") for n in (1, 27)),
     *(by_hand.block_in_words(1, Step((1,) * n, n - 1, 3, "recovered")) for n in (1, 2)),
@@ -232,7 +223,6 @@ ANSWERS = [
     *(gamma_sweep.best_in_words(best, 0.05, None) for best in BEST),
     *(gamma_sweep.best_in_words(best, 0.125, gammas(2, 3)) for best in BEST),
     *(try_it.passes_in_words(*counts) for counts in ((64, 23), (1, 1))),
-    *(audited(verdicts) for verdicts in (*TALLIES, [claims.HOLDS] * 2)),
     *(scaled(*others) for others in ([False] * 3, [True, False, False], [True] * 3)),
 ]
 # of figures
