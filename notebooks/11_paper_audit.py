@@ -125,6 +125,9 @@ trace[["prompt_id", "domain", "position", "token", "draft_rank", "target_entropy
 
 # %% tags=["by-hand"]
 hits = trace.groupby(["domain", "prompt_id"])["hit"].agg(["sum", "size"])
+fewest = min(len(hits.loc[domain]) for domain in ("math", "chat"))
+if fewest < stats.MIN_PROMPTS:
+    ctx.leave_out("needs five prompts or more in math and in chat")
 share, redrawn = {}, {}
 for number, domain in enumerate(["math", "chat"]):
     of_prompts = hits.loc[domain]
@@ -135,7 +138,7 @@ for number, domain in enumerate(["math", "chat"]):
     redrawn[domain] = times @ of_prompts["sum"] / (times @ of_prompts["size"])
 
 estimate = share["chat"] - share["math"]
-low, high = np.quantile(redrawn["chat"] - redrawn["math"], stats.levels_of(n))
+low, high = np.quantile(redrawn["chat"] - redrawn["math"], stats.levels_of(fewest))
 by_hand = HOLDS if low > 0 else FAILS if high <= 0 else claims.UNDECIDED
 print(f"{stats.cell(estimate, low, high, 0, 'points')}, region above 0: {by_hand}")
 
