@@ -80,7 +80,7 @@ name = ctx.profile.name
 # %%
 listed = claims.claims()
 first = pd.DataFrame([vars(claim) for claim in listed.values()]).head(3)
-first[["id", "fact", "source", "claim", "number", "region", "margin"]]
+first[["id", "fact", "claim", "number", "region"]]
 
 # %% [markdown]
 # The texts of each pair: greedy (T = 0) and sampled at T = 1, on its own prompts and on other sets.
@@ -108,7 +108,7 @@ def read_texts(of):
 
 texts = {pair: read_texts(of) for pair, of in profiles.items()}
 trace = texts[name][AT_0][OWN].trace
-trace[["prompt_id", "domain", "position", "token", "draft_rank", "target_entropy", "hit"]].head(2)
+trace[["prompt_id", "domain", "position", "token", "hit"]].head(2)
 
 # %% [markdown]
 # ## 1. One claim by hand
@@ -548,7 +548,6 @@ ctx.export(verdicts, "verdicts")
 gap = evidence.set_index(KEYS).loc[[("gap", name, AT_0, OWN)]]
 assert np.allclose(gap[["estimate", "low", "high"]], [[estimate, low, high]])
 assert by_hand == claims.judge(gap)
-gap
 
 # %% [markdown]
 # ## 3. Which claims hold, and which fail?
@@ -561,7 +560,7 @@ own = own[(own["asked"] == AT_0) | (own["claim"] == "temperature")]
 by_pair = own.pivot(index="claim", columns="pair", values="verdict")[list(profiles)]
 here = own[own["pair"] == name].set_index("claim")
 order = [claim for claim in listed if claim in here.index]
-shown = here.loc[order, ["source", "said"]].rename(columns={"said": "claim"})
+shown = here.loc[order, ["said"]].rename(columns={"said": "claim"})
 shown["printed"] = [listed[claim].number for claim in order]
 shown[f"{name}, T = 0"] = here.loc[order, "measured"]
 ctx.table(
@@ -579,7 +578,6 @@ ctx.table(
 # few prompts have wide intervals, and many of their verdicts are inconclusive.
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile))
 untested = [f"* “{claim.claim}”: {claim.untested}" for claim in listed.values() if claim.untested]
 ctx.say("\n".join(["**Not tested here:**\n", *untested]))
 
