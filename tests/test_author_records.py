@@ -1,5 +1,5 @@
 """Download of the authors' files from a local server (correct, wrong and missing files), and the
-analysis of their records, by hand and on the real files.
+reading of their records, also of the real files.
 """
 
 import hashlib
@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from speclab import score
 from speclab.__main__ import main
-from speclab.analysis import claims
+from speclab.analysis import author_records
 from speclab.analysis.fetch import FetchError
-from speclab.studies.paper_audit import author_records, evidence
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
 released = pytest.mark.skipif(
@@ -26,23 +26,6 @@ released = pytest.mark.skipif(
 CONTENT = bytes(range(256)) * 400
 NAME = "raw_records_20260411_000001.csv"
 FILE = {NAME: hashlib.sha1(b"blob 102400\0" + CONTENT).hexdigest()}
-COLUMNS = ["tree_depth", "node_id", "parent_id", "draft_prob", "target_prob"]
-
-
-def author_rows(sample="he/0", position=0):
-    """Two root children, two children of the first, one of its second child; the fourth row's
-    probability is NaN.
-    """
-    rows = [
-        (1, 0, -1, 0.6, 0.3),
-        (1, 1, -1, 0.2, 0.4),
-        (2, 2, 0, 0.5, 0.5),
-        (2, 3, 0, 0.3, np.nan),
-        (3, 4, 3, 0.9, 0.09),
-    ]
-    frame = pd.DataFrame(rows, columns=COLUMNS)
-    frame["target_entropy"] = frame["target_prob"] + 1
-    return frame.assign(sample_id=sample, task_type="code", token_position=position, position_bin=0)
 
 
 @pytest.fixture
@@ -103,69 +86,29 @@ def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
 # ---- what is read --------------------------------------------------------------------------------
 
 
-def read(folder, *runs):
-    """Records of runs 000000, 000001, … written as the authors' files are."""
-    for number, rows in enumerate(runs):
-        rows.to_csv(folder / f"{number:06d}.csv.gz", index=False)
-    return author_records.read(folder)
-
-
-def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path, monkeypatch):
-    path = tmp_path / "054105.csv"
-    author_rows().to_csv(path, index=False)
-    with pytest.raises(ValueError, match="not the published file .*_054105.csv"):
-        author_records.read(tmp_path)
-    blob = author_records.blob_id(path.read_bytes())
-    own = replace(author_records.SOURCE, files={"raw_records_20260411_054105.csv": blob})
-    monkeypatch.setattr(author_records, "SOURCE", own)
-    assert list(author_records.read(tmp_path)) == ["054105"]
-
-
-def test_what_is_no_records_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="name another folder"):
-        author_records.read(tmp_path)
-    with pytest.raises(ValueError, match="occurs twice"):
-        read(tmp_path, pd.concat([author_rows(), author_rows()]))
-    (tmp_path / "notes.csv").write_text("")
-    (tmp_path / "000000.csv.gz").unlink()
-    with pytest.raises(ValueError, match="is no file of records"):
-        author_records.read(tmp_path)
-
-
-def test_facts_by_hand(tmp_path):
-    (row,) = author_records.facts(read(tmp_path, author_rows())).to_dict("records")
-    assert (row["domains"], row["prompts"], row["rows"], row["nan_share"]) == (1, 1, 5, 0.2)
-    assert row["without_nan"] == pytest.approx(2.6 / 4)
-    assert row["nan_as_accepted"] == pytest.approx(3.6 / 5)
-    assert row["published_length"] == pytest.approx(0.75 + 0.75 + 0.075)
-
-
-def test_records_are_measured_as_published_where_they_have_prompts_enough(tmp_path):
-    prompts = [author_rows(f"he/{i}", p) for i in range(5) for p in range(3)]
-    records = read(tmp_path, pd.concat(prompts), author_rows()).values()
-    texts, listed = map(author_records.text_of, records), claims.claims()
-    many, few = (evidence.as_published(text, listed) for text in texts)
-    level = many["level", claims.PUBLISHED]
-    for name in ("estimate", "low", "high"):
-        assert level[name].tolist() == pytest.approx([(0.5 + 1 + 1 + 0.1) / 4])
-    (reason,) = many["gap", claims.PUBLISHED]["note"]
-    assert reason == "domain ['chat', 'math'] has no rows: record the missing prompts"
-    assert "needs at least 5" in few["level", claims.PUBLISHED]["note"].item()
+def test_records_are_read_as_nodes(tmp_path):
+    assert author_records.read(str(tmp_path)) == {}
+    row = {"sample_id": "he/0", "task_type": "code", "token_position": 3, "node_id": 0}
+    numbers = {"tree_depth": 1, "draft_prob": 0.6, "target_prob": [np.nan], "target_entropy": 1.0}
+    for name in ("raw_000001.csv", "000002.csv.gz"):
+        pd.DataFrame(row | numbers).to_csv(tmp_path / name, index=False)
+    runs = author_records.read(str(tmp_path))
+    assert list(runs) == ["000002", "000001"]
+    for nodes in runs.values():
+        named = nodes[["prompt_id", "domain", "position", "node", "depth"]]
+        assert named.to_numpy().tolist() == [["he/0", "code", 3, 0, 1]]
+        assert nodes["target_prob"].isna().all()
 
 
 @released
 @pytest.mark.parametrize(
     ("name", "rows", "nan_rows"), [("054105", 2368, 7), ("055031", 1264, 108), ("060835", 2432, 6)]
 )
-def test_released_records_give_the_authors_averages_and_the_honest_ones(name, rows, nan_rows):
-    path = RECORDS / f"{name}.csv.gz"
-    raw, nodes = pd.read_csv(path), author_records.read_file(path)
-    assert len(nodes) == rows == len(author_records.usable(nodes)) + nan_rows
-    accepted, is_nan = raw["acceptance_prob"], raw["target_prob"].isna()
+def test_released_records_count_a_missing_number_as_accepted(name, rows, nan_rows):
+    nodes = author_records.read(str(RECORDS))[name]
+    is_nan = nodes["target_prob"].isna()
+    assert (len(nodes), is_nan.sum()) == (rows, nan_rows)
+    accepted = nodes["acceptance_prob"]
     assert (accepted[is_nan] == 1).all()
-    (row,) = author_records.facts({name: nodes}).to_dict("records")
-    assert row["nan_as_accepted"] == pytest.approx(accepted.mean(), rel=1e-6)
-    assert row["without_nan"] == pytest.approx(accepted[~is_nan].mean(), rel=1e-6)
-    by_depth = accepted.groupby(raw["tree_depth"]).mean()
-    assert row["published_length"] == pytest.approx(by_depth.cumprod().sum(), rel=1e-6)
-    assert row["without_nan"] < row["nan_as_accepted"]
+    ours = score.published_alpha(nodes[~is_nan])
+    assert ours == pytest.approx(accepted[~is_nan].mean(), rel=1e-6)

@@ -1,22 +1,18 @@
 """Claims as facts, and how verdicts follow from intervals: constructed cases that must hold, must
-fail and are inconclusive, for each kind of region; and what the audit shows of them.
+fail and are inconclusive, for each kind of region.
 """
-
-from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.text import Text
 from scipy.stats import norm
 
 from speclab import stats
 from speclab.analysis import claims, prompt_sets
 from speclab.analysis.claims import (
     AT_0,
-    AT_1,
     FAILS,
     FORM,
     HOLDS,
@@ -28,8 +24,6 @@ from speclab.analysis.claims import (
     UNDECIDED,
 )
 from speclab.analysis.published import published
-from speclab.show import drawings, redraw, style
-from speclab.studies.paper_audit import summary
 
 OWN, UNWRAPPED, SECOND = prompt_sets.OWN, prompt_sets.UNWRAPPED, prompt_sets.SECOND
 ABOVE, BELOW, BETWEEN = (0, None), (None, 0), (0.4, 0.6)
@@ -51,12 +45,9 @@ def measured(of, *intervals, names=None, prompts=OWN, **columns):
 
 
 def missing(of):
-    """What a function could not measure."""
-
-    def refuse():
-        raise ValueError("no such draft")
-
-    return claims.in_frame({of.id: of}, "made", {(of.id, AT_0): claims.attempt(refuse)})
+    """A row without a number, which says why."""
+    row = pd.DataFrame({"estimator": "", "row": "", "note": ["no such draft"]})
+    return claims.in_frame({of.id: of}, "made", {(of.id, AT_0): row})
 
 
 # ---- one interval, one region --------------------------------------------------------------------
@@ -217,19 +208,16 @@ def on_sets(**ends):
         for name, rows in ends.items()
     ]
     table = claims.verdict_table({"c": claim()}, pd.concat(parts))
-    return dict(zip(table["prompts"], table["verdict"], strict=True)), table
+    return dict(zip(table["prompts"], table["verdict"], strict=True))
 
 
 def test_a_claim_that_falls_on_other_prompts_and_holds_on_none_is_of_the_form():
     up, down, wide = {"math": UP}, {"math": DOWN}, {"math": WIDE}
-    found, table = on_sets(own=up, unwrapped=wide, second=down)
+    found = on_sets(own=up, unwrapped=wide, second=down)
     assert found == {OWN: FORM, UNWRAPPED: UNDECIDED, SECOND: FAILS}
-    (row,) = claims.signs_beside(table).to_dict("records")
-    assert row["remark"] == f"{FORM} (T = 0)"
-    assert [row[f"T = 0, {name}"] for name in found] == ["(✓)", "?", "✗"]
     for unwrapped, second in ((up, down), (wide, wide), (wide, up)):
-        assert on_sets(own=up, unwrapped=unwrapped, second=second)[0][OWN] == HOLDS
-    assert on_sets(own=down, second=down)[0][OWN] == FAILS
+        assert on_sets(own=up, unwrapped=unwrapped, second=second)[OWN] == HOLDS
+    assert on_sets(own=down, second=down)[OWN] == FAILS
 
 
 @pytest.mark.parametrize(
@@ -242,7 +230,7 @@ def test_a_claim_that_falls_on_other_prompts_and_holds_on_none_is_of_the_form():
     ],
 )
 def test_unwrapped_texts_that_are_the_same_decide_nothing(sets, expected):
-    assert on_sets(**sets)[0] == expected
+    assert on_sets(**sets) == expected
 
 
 def test_a_statement_is_counted_by_a_claim_that_counts():
@@ -250,101 +238,7 @@ def test_a_statement_is_counted_by_a_claim_that_counts():
     assert not any(listed[one.fact].fact for one in listed.values() if one.fact)
     again = claim(fact="another")
     table = claims.verdict_table({"c": again}, measured(again, UP))
-    assert claims.signs_beside(table)["remark"].tolist() == ["counted as another"]
-
-
-def test_the_tally_and_what_chance_may_have_made_by_hand():
-    some = pd.Series([HOLDS, FORM, FAILS, NO_CONDITION, UNDECIDED, TURNS] * 10)
-    assert claims.tally(some) == f"20 hold (10 on {OWN} only) and 20 fail"
-    assert "at most 2 of the 40 decided" in claims.by_chance(some)
-
-
-# ---- figures and sentences -----------------------------------------------------------------------
-
-
-def of_facts(*verdicts):
-    """Verdicts at T = 0 and T = 1 on as many claims of pairs "a" and "b"."""
-    rows = [
-        {"claim": f"claim {number}", "fact": f"claim {number}", "said": f"says {number}"}
-        | {"pair": pair, "asked": asked, "prompts": OWN, "verdict": verdict}
-        for number, of_pair in enumerate(verdicts)
-        for pair in ("a", "b")
-        for asked, verdict in zip((AT_0, AT_1), of_pair, strict=True)
-    ]
-    return pd.DataFrame(rows)
-
-
-def test_the_figure_has_what_holds_first_and_leaves_out_what_nobody_tested():
-    fails = (FAILS, HOLDS)
-    verdicts = of_facts(fails, (NOT_TESTED, NOT_TESTED), (HOLDS, FAILS), (NO_CONDITION, TURNS))
-    other = verdicts[:4].assign(fact="claim 2"), verdicts[:4].assign(prompts=SECOND)
-    shown = summary.of_facts(pd.concat([verdicts, *other]))
-    assert shown["said"].unique().tolist() == ["says 2", "says 0", "says 3"]
-    assert shown["word"].tolist() == [HOLDS, FAILS] * 2 + [*fails] * 2 + [FAILS, TURNS] * 2
-
-
-def test_with_too_few_prompts_every_cell_says_so():
-    verdicts = of_facts((TOO_FEW, TOO_FEW), (TOO_FEW, NOT_TESTED))
-    words = summary.of_facts(verdicts)["word"].tolist()
-    assert words == ["too few"] * 5 + [NOT_TESTED, "too few", NOT_TESTED]
-    assert summary.how_many_held(verdicts["verdict"]) == "no statement can be decided"
-
-
-def test_statements_that_hold_or_fail_on_all_pairs():
-    verdicts = of_facts((HOLDS, FAILS), (NO_CONDITION, FAILS))
-    assert summary.alike(verdicts) == [
-        "* **Both pairs, T = 0:** 1 failed and 1 held (says 0).",
-        "* **Both pairs, T = 1:** 2 failed and 0 held (–).",
-    ]
-    verdicts = of_facts((HOLDS, UNDECIDED), (HOLDS, UNDECIDED))
-    assert summary.alike(verdicts) == [
-        "* **Both pairs, T = 0:** 0 failed and 2 held (says 0; says 1).",
-        "* **Both pairs, T = 1:** 0 failed and 0 held (–).",
-    ]
-    assert not summary.alike(verdicts[verdicts["pair"] == "a"])
-
-
-def test_only_claims_without_any_number_are_called_not_tested():
-    partly = pd.concat([measured(claim(), UP, (np.nan,) * 3), missing(claim(id="d"))])
-    table = claims.verdict_table({"c": claim(), "d": claim(id="d")}, partly)
-    listed = {"e": claim(id="e", claim="chat is easy", untested="Nobody measured it.")}
-    assert summary.not_tested(listed, table) == [
-        "* “Chat is easy.” Nobody measured it.",
-        f"* `d` at T = 0 on made ({OWN}): no such draft.",
-    ]
-
-
-def test_a_cell_of_costs_is_the_verdict_at_every_slope():
-    of = claim(decides="cost")
-    flat = at_costs(of, {0.05: UP, 0.5: DOWN})
-    steep = at_costs(of, {0.05: UP, 0.5: UP}, slope=0.1)
-    cells = summary.of_costs(pd.concat([flat, steep]), {"c": of}, "made")
-    assert cells[["c", "verdict"]].to_numpy().tolist() == [[0.05, HOLDS], [0.5, UNDECIDED]]
-    few = summary.of_costs(flat, {"c": of}, "made", prompts=19)
-    assert few["verdict"].tolist() == [TOO_FEW] * 2
-
-
-@pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
-@pytest.mark.parametrize("column", ["asked", "c"])
-def test_cells_are_words_or_signs_that_the_legend_explains(width, column):
-    verdicts = summary.of_facts(of_facts(*[(HOLDS, UNDECIDED), (FORM, FAILS)] * 12))
-    options = {"panel": "pair", "order": [AT_1, AT_0]}
-    if column == "c":
-        costs = [verdicts.assign(c=c) for c in (0.01, 0.1, 0.2, 0.5, 0.7, 1.0)]
-        verdicts = pd.concat(costs).query("asked == 'T = 0'")
-        options = {"panel": "pair", "mark": 0.3, "mark_name": "measured c, 0.3"}
-    draw = partial(drawings.draw_verdicts, verdicts, column, **options)
-    figure = redraw.draw_styled(draw, width, title="A finding")
-    assert figure.get_figheight() <= style.TALLEST
-    assert min(text.get_fontsize() for text in figure.findobj(Text)) >= 6
-    if column == "asked":
-        ticks = figure.axes[0].get_xticklabels()
-        assert [tick.get_text() for tick in ticks] == [AT_1, AT_0]
-    cells = {text.get_text() for axes in figure.axes for text in axes.texts}
-    explained = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    for sign, word in verdicts[["sign", "word"]].drop_duplicates().to_numpy():
-        assert word in cells or (sign in cells and f"{sign} {word}" in explained)
-    assert ("measured c, 0.3" in explained) == (column == "c")
+    assert table["fact"].tolist() == ["another"]
 
 
 # ---- the file of claims --------------------------------------------------------------------------

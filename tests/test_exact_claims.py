@@ -13,7 +13,6 @@ import rejection_rule
 from speclab import cost
 from speclab.analysis import claims, published
 from speclab.analysis.claims import NO_CONDITION, SOURCES
-from speclab.studies.paper_audit import evidence
 
 LISTED = claims.claims()
 STATED = {name: [value for *_, value in claim.values] for name, claim in LISTED.items()}
@@ -119,12 +118,13 @@ def test_what_is_read_off_follows_from_tables_logs_and_the_example():
     ],
 )
 def test_verdicts_on_exact_numbers(name, changes, expected):
-    listed = {name: replace(LISTED[name], **changes)}
-    assert claims.verdict_on(listed[name], evidence.of_sources(listed)) == expected
+    of = replace(LISTED[name], **changes)
+    rows = pd.DataFrame(of.values, columns=["estimator", "row", "estimate"])
+    rows = rows.assign(low=rows["estimate"], high=rows["estimate"])
+    rows = claims.in_frame({name: of}, SOURCES, {(name, SOURCES): rows})
+    assert claims.verdict_on(of, rows) == expected
 
 
 def test_every_claim_about_sources_has_its_number():
-    rows = evidence.of_sources(LISTED)
-    about = [name for name, claim in LISTED.items() if claim.about == SOURCES]
-    assert list(rows["claim"].unique()) == about
-    assert (rows["estimate"] == rows[["low", "high"]].T).all(axis=None)
+    for claim in LISTED.values():
+        assert bool(claim.values) == (claim.about == SOURCES)

@@ -1,4 +1,4 @@
-"""The claims of the paper and the article as facts, and how a verdict follows from intervals.
+"""How a verdict on a claim of the paper or the article follows from intervals.
 
 A claim (data/paper/claims.yaml) is a number and a region: the claim holds if the number lies in the
 region. A claim of several rows (domains, differences) is judged by the intersection-union rule. It
@@ -9,13 +9,11 @@ equality ("weak", "near", "the same") has a region with two edges, a margin that
 beforehand, because an interval that includes 0 does not show equality. So a verdict is wrong by
 chance with a probability of at most 0.05. Each verdict is for one pair, one prompt set, one
 temperature and one estimator. Claims that say the same are judged separately and counted once, as
-one statement, by the claim that `fact` names.
+one statement, by the claim that `fact` names. Notebook 11 measures the numbers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +22,6 @@ from scipy.special import ndtri
 
 from speclab import stats
 from speclab.analysis import prompt_sets
-from speclab.estimates import counted
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
 
@@ -39,16 +36,6 @@ TOO_FEW = "too few prompts"
 NOT_TESTED = "not tested"
 NO_CONDITION = "fails (not necessary)"
 DEFECT = "defect"
-SIGNS = {  # of a table of many verdicts
-    HOLDS: "✓",
-    FORM: "(✓)",
-    FAILS: "✗",
-    NO_CONDITION: "✗",
-    UNDECIDED: "?",
-    TURNS: "c",
-    TOO_FEW: "few",
-    NOT_TESTED: "–",
-}
 # how a number is measured: by the paper's procedure (T = 0), or exactly at a temperature
 PUBLISHED = "as published"
 AT_0 = "T = 0"
@@ -56,7 +43,8 @@ AT_1 = "T = 1"
 SOURCES = "sources"  # instead of a pair: arithmetic, a log, code or an example decides
 KEYS = ["claim", "pair", "asked", "prompts"]
 NUMBER = ["estimator", "row", "estimate", "low", "high", "note"]
-COLUMNS = [*KEYS, "c", "slope", *NUMBER, "least", "most"]
+COLUMNS = [*KEYS, "c", "slope", *NUMBER, "least", "most"]  # of evidence
+FACTS = ["fact", "source", "where", "said", "estimator", "region", "measured", "verdict", "note"]
 LEVEL = 0.05  # of every interval and verdict
 # rows of evidence by claim and by how they are measured, with the columns NUMBER (note may be
 # missing), c and slope
@@ -71,10 +59,9 @@ class Claim:
     about: "pair", or "sources" where no run is measured. decides: "interval", "necessity" (the
     number is claimed to be a condition), "cost" (a verdict for every c), or "defect" (nothing is
     claimed: what is wrong in a procedure, and its effect). margin: why these edges. fact: the claim
-    that says the same, by which it is counted ("": its own). published, exact: what is
-    measured on runs. table: rows of another notebook's table (`studies.paper_audit`). values: rows
-    (what, where, number) that are exact, read from a log, code, a table or an example. note: what a
-    reader of the verdict should know. untested: why nothing here tests it.
+    that says the same, by which it is counted ("": its own). values: rows (what, where, number)
+    that are exact, read from a log, code, a table or an example. note: what a reader of the verdict
+    should know. untested: why nothing here tests it.
     """
 
     id: str
@@ -87,9 +74,6 @@ class Claim:
     decides: str = "interval"
     margin: str = ""
     fact: str = ""
-    published: Sequence[Mapping] = ()
-    exact: Sequence[Mapping] = ()
-    table: Mapping | None = None
     values: Sequence[Sequence] = ()
     note: str = ""
     untested: str = ""
@@ -110,9 +94,9 @@ class Claim:
 
 
 def _edges(least: float | None, most: float | None) -> str:
-    above = "" if least is None else f"above {least:g}"
-    below = "" if most is None else f"below {most:g}"
-    return f"{least:g} to {most:g}" if above and below else above + below
+    if least is None:
+        return "" if most is None else f"below {most:g}"
+    return f"above {least:g}" if most is None else f"{least:g} to {most:g}"
 
 
 def claims() -> dict[str, Claim]:
@@ -129,41 +113,19 @@ def rows_of(estimator: str, table: pd.DataFrame, row: str = "domain") -> pd.Data
     return table.rename(columns={row: "row"}).assign(estimator=estimator)
 
 
-def from_draws(
-    estimator: str, draws: stats.Draws, numbers: pd.DataFrame | Mapping[str, pd.Series]
-) -> pd.DataFrame:
-    """Evidence from numbers that were computed from draws: of each domain (a frame), or by name. A
-    number without interval counts as not measured.
-    """
-    if isinstance(numbers, pd.DataFrame):
-        numbers = numbers[list(draws.prompts.domains)]
-    table = draws.table({"": pd.DataFrame(numbers)}).frame
-    table["estimate"] = table["estimate"].where(table["note"] == "")
-    return rows_of(estimator, table)
-
-
-def attempt(measure: Callable[..., pd.DataFrame], *arguments: Any) -> pd.DataFrame:
-    """The evidence that a function returns; if it raises ValueError, a row without a number whose
-    note is the reason.
-    """
-    try:
-        return measure(*arguments)
-    except ValueError as error:
-        return pd.DataFrame({"estimator": "", "row": "", "note": [str(error)]})
-
-
 def in_frame(
     listed: Mapping[str, Claim], pair: str, evidence: Evidence, prompts: str = prompt_sets.OWN
 ) -> pd.DataFrame:
-    """The evidence on a prompt set as one frame: COLUMNS, in the order of `listed`."""
-    order = list(listed)
-    rows = []
-    for claim, way in sorted(evidence, key=lambda key: order.index(key[0])):
-        head = {"claim": claim, "pair": pair, "asked": way, "prompts": prompts, "note": ""}
-        for number in evidence[claim, way].to_dict("records"):
-            least, most = listed[claim].bounds(number["row"])
-            rows.append(head | number | {"least": least, "most": most})
-    return pd.DataFrame(rows, columns=COLUMNS)
+    """The evidence on a prompt set as one frame with COLUMNS."""
+    parts = []
+    for (claim, way), rows in evidence.items():
+        head = {"claim": claim, "pair": pair, "asked": way, "prompts": prompts}
+        edges = [listed[claim].bounds(row) for row in rows["row"]]
+        parts.append(
+            rows.assign(**head, least=[one for one, _ in edges], most=[one for _, one in edges])
+        )
+    frame = pd.concat(parts, ignore_index=True).reindex(columns=COLUMNS)
+    return frame.fillna({"note": ""})
 
 
 # ---- verdicts ------------------------------------------------------------------------------------
@@ -244,13 +206,11 @@ def summary(rows: pd.DataFrame) -> str:
     if known.empty:
         return "; ".join(rows["note"].unique())
     parts = {}
-    for name, rows in known.groupby("estimator", sort=False):
-        estimates = rows["estimate"]
-        ends = [_digits(estimates.min()), _digits(estimates.max())]
-        parts[name] = " to ".join(dict.fromkeys(ends))
-        if (rows["low"] < rows["high"]).any():
-            low, high = _digits(rows["low"].min()), _digits(rows["high"].max())
-            parts[name] += f" [{low}, {high}]"
+    for name, part in known.groupby("estimator", sort=False):
+        ends = part["estimate"].agg(["min", "max"])
+        parts[name] = " to ".join(dict.fromkeys(map(_digits, ends)))
+        if (part["low"] < part["high"]).any():
+            parts[name] += f" [{_digits(part['low'].min())}, {_digits(part['high'].max())}]"
     if len(parts) == 1:
         return parts[name]
     return "; ".join(f"{name} {text}" for name, text in parts.items())
@@ -258,8 +218,7 @@ def summary(rows: pd.DataFrame) -> str:
 
 def by_row(rows: pd.DataFrame) -> str:
     """The `summary` of each row (domain), named."""
-    parts = rows.groupby("row", sort=False)
-    return "; ".join(f"{row} {summary(part)}" for row, part in parts)
+    return "; ".join(f"{row} {summary(part)}" for row, part in rows.groupby("row", sort=False))
 
 
 def _digits(number: float) -> str:
@@ -278,13 +237,11 @@ def of_other_texts(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def verdict_table(
-    listed: Mapping[str, Claim],
-    evidence: pd.DataFrame,
-    prompts: Mapping[str, int] = MappingProxyType({}),
+    listed: Mapping[str, Claim], evidence: pd.DataFrame, prompts: Mapping[str, int] = {}
 ) -> pd.DataFrame:
-    """One row for each claim, pair, way to measure and prompt set: KEYS, fact (the claim by which
-    it is counted), source, where, said, estimator, region, measured, verdict, note, and the values
-    of c at which a claim about cost `holds_at` and `fails_at` for every slope.
+    """One row for each claim, pair, way to measure and prompt set: KEYS, FACTS (fact: the claim by
+    which it is counted), and the values of c at which a claim about cost `holds_at` and `fails_at`
+    for every slope.
 
     A row with the same texts as the pair's own prompts decides nothing (`of_other_texts`), but a
     claim that fails to hold because of it is inconclusive. The verdict is FORM if a claim holds on
@@ -294,88 +251,26 @@ def verdict_table(
     """
     lines = []
     for keys, rows in evidence.groupby(KEYS, sort=False):
-        name, pair, *_ = keys
-        claim = listed[name]
-        count = prompts.get(pair, np.inf)
+        claim = listed[keys[0]]
+        count = prompts.get(keys[1], np.inf)
         new = of_other_texts(rows)
         if new.empty:
             continue
-        found = verdict_on(claim, new, count)
-        if found == HOLDS != verdict_on(claim, rows, count):
-            found = UNDECIDED
+        verdict = verdict_on(claim, new, count)
+        if verdict == HOLDS != verdict_on(claim, rows, count):
+            verdict = UNDECIDED
+        names = ", ".join(new["estimator"].unique())
+        measured = by_row(new) if isinstance(claim.region, Mapping) else summary(new)
+        facts = [claim.fact or claim.id, claim.source, claim.where, claim.claim, names]
+        facts += [claim.region_said(), measured, verdict, claim.note]
         costs = by_cost(new)
-        line = {
-            "fact": claim.fact or name,
-            "source": claim.source,
-            "where": claim.where,
-            "said": claim.claim,
-            "estimator": ", ".join(new["estimator"].unique()),
-            "region": claim.region_said(),
-            "measured": by_row(new) if isinstance(claim.region, Mapping) else summary(new),
-            "verdict": found,
-            "note": claim.note,
-            "holds_at": at_every_slope(costs, HOLDS),
-            "fails_at": at_every_slope(costs, FAILS),
-        }
-        lines.append(dict(zip(KEYS, keys, strict=True)) | line)
-    table = pd.DataFrame(lines)
+        at = [at_every_slope(costs, decided) for decided in (HOLDS, FAILS)]
+        lines.append([*keys, *facts, *at])
+    table = pd.DataFrame(lines, columns=[*KEYS, *FACTS, "holds_at", "fails_at"])
     is_own = table["prompts"] == prompt_sets.OWN
-    elsewhere = table["verdict"].mask(is_own)
-    claim_of_pair = [table[key] for key in KEYS[:3]]
-    falls, holds = (
-        elsewhere.eq(one).groupby(claim_of_pair).transform("any") for one in (FAILS, HOLDS)
-    )
-    of_form = is_own & table["verdict"].eq(HOLDS) & falls & ~holds
-    table.loc[of_form, "verdict"] = FORM
+    elsewhere = table[~is_own].groupby(KEYS[:3])["verdict"].agg(set)
+    for row in table.index[is_own & (table["verdict"] == HOLDS)]:
+        others = elsewhere.get(tuple(table.loc[row, KEYS[:3]]), set())
+        if FAILS in others and HOLDS not in others:
+            table.loc[row, "verdict"] = FORM
     return table
-
-
-def signs_beside(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The verdicts on one pair side by side, as SIGNS: key, claim, a column for each way to measure
-    and prompt set ('' where a claim is not measured), and a remark.
-    """
-    column = verdicts["asked"] + ", " + verdicts["prompts"]
-    rows = verdicts.assign(column=column, sign=verdicts["verdict"].map(SIGNS))
-    signs = rows.set_index(["claim", "said", "column"])["sign"]
-    wide = signs.unstack(sort=False, fill_value="").rename_axis(columns=None).reset_index()
-    by_claim = verdicts.groupby("claim", sort=False)
-    remarks = [_remark(rows) for _, rows in by_claim]
-    return wide.rename(columns={"claim": "key", "said": "claim"}).assign(remark=remarks)
-
-
-def _remark(verdicts: pd.DataFrame) -> str:
-    """What a reader should know of the verdicts on one claim."""
-    of_form = verdicts.loc[verdicts["verdict"] == FORM, "asked"]
-    claim, fact, note = verdicts.iloc[0][["claim", "fact", "note"]]
-    counted_as = "" if claim == fact else f"counted as {fact}"
-    remarks = [*(f"{FORM} ({way})" for way in of_form), counted_as, note]
-    return "; ".join(filter(None, remarks))
-
-
-def decided(verdicts: pd.Series) -> list[int]:
-    """How many claims hold, how many hold on the pair's own prompts only, and how many fail."""
-    counts = verdicts.map(SIGNS).value_counts()
-    return [int(counts.get(SIGNS[one], 0)) for one in (HOLDS, FORM, FAILS)]
-
-
-def tally(verdicts: pd.Series) -> str:
-    """How many statements hold and how many fail, as a clause."""
-    everywhere, of_form, failed = decided(verdicts)
-    held = everywhere + of_form
-    if not held + failed:
-        return "no statement can be decided"
-    hold = "holds" if held == 1 else "hold"
-    fail = "fails" if failed == 1 else "fail"
-    only = f" ({of_form} on {prompt_sets.OWN} only)" if of_form else ""
-    return f"{held} {hold}{only} and {failed} {fail}"
-
-
-def by_chance(verdicts: pd.Series) -> str:
-    """How many of these verdicts chance may have made, as a sentence."""
-    count = sum(decided(verdicts))
-    if not count:
-        return "No verdict is decided."
-    return (
-        f"With 95 % intervals we expect at most {LEVEL * count:.0f} of the "
-        f"{counted(count, 'decided verdict')} to be wrong by chance."
-    )

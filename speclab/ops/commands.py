@@ -511,7 +511,7 @@ def _fetch(what, out, base) -> None:
     Each file is checked by its digest.
     """
     if what == "author-records":
-        from speclab.studies.paper_audit.author_records import fetch
+        from speclab.analysis.author_records import fetch
     else:
         from speclab.analysis.specdecode_bench import fetch
 

@@ -1,23 +1,18 @@
 """A synthetic pair whose texts, traces and trees are consistent. The target's and the draft's
 next-token tables are random at every position and after every token, and everything else follows
-from them. Tokens are 0 to 9; the string of an even token is a digit, of an odd token a letter.
+from them. Tokens are 0 to 9.
 """
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 from test_score import BEST, DEPTH, PARENT, RANK
 
-from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.analysis.texts import Text
-from speclab.profiles import load_profile
 from speclab.prompts import DOMAINS
-from speclab.studies.paper_audit.evidence import PairTexts, with_numbers
 
 VOCAB = 10
-STRINGS = [str(i) if i % 2 == 0 else f" {chr(97 + i)}" for i in range(VOCAB)]
 
 
 def made_run(seed=0, sampled=False, prompts=6, length=40, tables=0):
@@ -103,17 +98,6 @@ def _rank(p, token):
 
 
 def made_text(*seeds, **made):
-    """Texts of the synthetic pair, greedy or sampled with these seeds. Numbers are marked."""
+    """Texts of the synthetic pair, greedy or sampled with these seeds."""
     runs = [made_run(seed, True, **made) for seed in seeds] or [made_run(**made)]
-    return with_numbers(Text.of(*runs), STRINGS)
-
-
-def made_pair(**made):
-    """Texts at T = 0 and at T = 1 (three seeds), and texts of a second set of prompts (one seed, no
-    trees at T = 1).
-    """
-    greedy = {OWN: made_text(**made), SECOND: made_text(tables=8, **made)}
-    second = made_text(4, tables=8, **made)
-    second = replace(second, nodes=second.nodes.query("node == 1"))
-    sampled = {OWN: made_text(1, 2, 3, **made), SECOND: second}
-    return PairTexts(load_profile("tiny"), greedy, sampled)
+    return Text.of(*runs)
