@@ -162,9 +162,9 @@ ctx.say(
 # $$u_i = \frac{a_i - R\, b_i}{\bar b}, \qquad \text{standard error of } R = \frac{s}{\sqrt n},$$
 #
 # where $s$ is the standard deviation of $u_i$ between the prompts of a domain. A difference of two
-# domains has the standard error $\sqrt{s_1^2/n_1 + s_2^2/n_2}$, and Student's test finds it if it is
-# some $t$ standard errors from 0. We take the level of the strictest step of Holm's correction for
-# all pairs of domains.
+# domains has the standard error $\sqrt{s_1^2/n_1 + s_2^2/n_2}$, and Student's test compares it with
+# this error. The test has the level of the strictest step of Holm's correction for all pairs of
+# domains (section 4).
 
 
 # %%
@@ -335,8 +335,8 @@ ctx.strips(
     "share of tokens accepted",
     "prompts",
     title="Acceptance of one drafted token for each prompt",
-    caption="Dots: prompts. Dark: the domain's number with its interval. At a temperature, a dot is "
-    "the mean of the prompt's texts.",
+    caption="Dots: prompts. Dark: the domain's number with its interval. At a temperature, a dot "
+    "is the mean of the prompt's texts.",
 )
 
 # %% [markdown]
@@ -344,39 +344,45 @@ ctx.strips(
 #
 # $$\sigma^2 = \sigma^2_{\text{domain}} + \sigma^2_{\text{prompt}} + \sigma^2_{\text{draw}}.$$
 #
-# Domains have different levels, prompts differ from the level of their domain, and two sampled texts
-# of a prompt differ by chance. The mean of $k$ texts still contains $1/k$ of the variance of the
-# draw, and the level of a domain that of its few prompts, so we subtract both. Every domain counts
-# equally. These are all our domains and not a sample of them, so we divide by their number.
+# Domains have different levels, prompts differ from the level of their domain, and two sampled
+# texts of a prompt differ by chance. The mean of $k$ texts still contains $1/k$ of the variance of
+# the draw, and the level of a domain the chance of its few prompts, so we subtract both. Every
+# domain counts equally. These are all our domains and not a sample of them, so we divide by their
+# number.
 
 # %% tags=["by-hand"]
-rows = sampled.trace[sampled.trace["domain"].isin(judged)]
-texts = rows.groupby(["domain", "prompt_id", "seed"])["overlap"].mean().astype(float).unstack()
-of_prompts = texts.mean(axis=1).groupby("domain")
-draw = texts.var(axis=1).groupby("domain").mean()
-within = of_prompts.var() - draw / texts.shape[1]
-between = of_prompts.mean().var() - (of_prompts.var() / of_prompts.size()).mean()
-between *= (1 - 1 / len(judged)) / (1 - 1 / len(texts))  # these domains are all there are
-by_hand = pd.Series({"domain": between, "prompt": within.mean(), "draw": draw.mean()})
-by_hand = (by_hand / by_hand.sum()).clip(0, 1)
-print(", ".join(f"{name} {100 * share:.0f} %" for name, share in by_hand.items()))
-
-# %% [markdown]
-# The table has these shares for each set of prompts. Greedy texts have no draw. Only our own prompts
-# have several sampled texts; with one text per prompt, the draw counts as `prompt`.
+if compares:
+    rows = sampled.trace[sampled.trace["domain"].isin(judged)]
+    texts = rows.groupby(["domain", "prompt_id", "seed"])["overlap"].mean().astype(float).unstack()
+    of_prompts = texts.mean(axis=1).groupby("domain")
+    draw = texts.var(axis=1).groupby("domain").mean()
+    within = of_prompts.var() - draw / texts.shape[1]
+    between = of_prompts.mean().var() - (of_prompts.var() / of_prompts.size()).mean()
+    between *= (1 - 1 / len(judged)) / (1 - 1 / len(texts))  # these domains are all there are
+    by_hand = pd.Series({"domain": between, "prompt": within.mean(), "draw": draw.mean()})
+    by_hand = (by_hand / by_hand.sum()).clip(0, 1)
+    print(", ".join(f"{name} {100 * share:.0f} %" for name, share in by_hand.items()))
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile))
-SEVERAL = f"{prompt_sets.OWN}, three texts"
-shares = {}
 if compares:
+    of_texts = variance_components.shares(sampled.trace, "overlap")
+    if by_hand.notna().all():  # else all texts are alike
+        assert all(np.isclose(by_hand[name], of_texts[name].estimate) for name in of_texts)
+
+# %% [markdown]
+# The table has these shares for each set of prompts. Greedy texts have no draw. Only our own
+# prompts have three sampled texts; with one text per prompt, the draw counts as `prompt`.
+
+# %%
+if compares:
+    ctx.say(prompt_sets.described(ctx.profile))
+    shares = {}
     for text in (greedy, sampled):
         for name, each in prompt_sets.read(ctx.profile, text).items():
             if {*judged} <= {*stats.judged_domains(each.trace)}:  # enough prompts in each
                 rows = each.trace[each.trace["domain"].isin(judged)]
                 shares[text.name, name] = variance_components.shares(rows, text.value)
-    several = shares[sampled.name, SEVERAL] = variance_components.shares(sampled.trace, "overlap")
-    assert all(np.isclose(by_hand[name], share.estimate) for name, share in several.items())
+    shares[sampled.name, f"{prompt_sets.OWN}, three texts"] = of_texts
     parts = {key: pd.DataFrame(map(vars, each.values()), [*each]) for key, each in shares.items()}
     reasons = stack(parts, ["temperature", "set", "part"]).drop(columns="n_prompts")
     reasons = Estimates(reasons).in_units("%")
@@ -398,11 +404,11 @@ ctx.answer(answer)
 # difference that it finds grow by a little or by a half?
 #
 # <details><summary>Answer</summary>
-# By about a quarter. With six pairs of domains the difference must be 2.7 + 0.8 standard errors for a
-# power of 0.8, and 2.7 + 1.6 for 0.95: the level of the test takes the larger part.</details>
+# By about a quarter. With six pairs of domains, the difference must be 2.7 + 0.8 standard errors
+# for a power of 0.8 and 2.7 + 1.6 for 0.95: the level of the test takes the larger part.</details>
 #
 # ## What this does not show
-# Prompts of another kind: an interval is about prompts like these, and the sets in section 5 differ
-# by more than their intervals say. Longer texts, other models, and time, whose chance lies in the
-# machine and not in the prompts ([10](10_wall_clock.ipynb)). Next: [13](13_public_runs.ipynb), where
-# requests take the place of prompts.
+# Prompts of another kind: an interval is about prompts like these, and other prompts may differ by
+# more ([03](03_domain_acceptance.ipynb)). Longer texts, other models, and time, whose chance lies
+# in the machine and not in the prompts ([10](10_wall_clock.ipynb)). Next:
+# [13](13_public_runs.ipynb), where requests take the place of prompts.
