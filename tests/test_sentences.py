@@ -20,7 +20,6 @@ from speclab.studies import (
     domain_acceptance,
     entropy_paradox,
     gamma_sweep,
-    how_sure,
     load_models,
 )
 from speclab.studies import entropy_correlation as entropy
@@ -106,15 +105,6 @@ def gaps(*numbers):
     return Estimates.stacked(parts, "view")
 
 
-def plans(*power):
-    return how_sure.power_in_words(pd.DataFrame({"power": power}), "alpha")
-
-
-def least(*differences):
-    rows = pd.DataFrame({"least": differences})
-    return how_sure.detectable_in_words(rows, 0.8)
-
-
 def leader(*columns):
     draws = pd.DataFrame(np.linspace(0, 1, 30)[:, None] * np.arange(len(columns)))
     return choose.leader(draws.set_axis(columns, axis=1), 5)[1]
@@ -175,8 +165,6 @@ CASES = [
     *(f"From {rows.span()}." for rows in TABLES),
     *(f"They are {rows}." for rows in TABLES),
     *(domain_acceptance.conflict(SIGNS * sign) for sign in (0, 1, np.array([[1], [-1]]))),
-    *(plans(*power) for power in ([np.nan], [0.05, np.nan], [0.05, 0.7])),
-    *(least(*differences) for differences in ([np.nan], [0.05, np.nan])),
     *(f"It {rows.tally(*TALLY)}." for rows in TABLES),
     *(paradoxes(*said) for said in (["no"], ["yes"] * 3, ["inconclusive", "no", "no"])),
     entropy_paradox.without_comparison("code", None),
