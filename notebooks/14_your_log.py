@@ -264,6 +264,7 @@ if not reason:
 # $$S(\gamma) = \frac{\tau(\gamma)}{\gamma c + v(\gamma + 1)} .$$
 #
 # Here $c$ and $v$ are assumed; [10](10_wall_clock.ipynb) measures them for a pair on your machine.
+# A gamma whose target pass has no `v` is left out.
 
 # %%
 table = None
