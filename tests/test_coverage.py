@@ -10,9 +10,8 @@ from test_score import make_run
 from test_stats import clustered
 
 from data.coverage import prepare as coverage
-from data.coverage.prepare import EXPANDED, PERCENTILE, Case
+from data.coverage.prepare import EXPANDED, PERCENTILE, TABLE, Case
 from speclab import score, stats
-from speclab.studies.how_sure import TABLE, coverage_of
 
 
 def mean_case(values, name="mean"):
@@ -101,8 +100,3 @@ def test_the_committed_table_shows_what_is_claimed_of_it():
     assert (both["coverage"] >= both["coverage_plain"]).all()
     assert both.loc[both["n_prompts"] >= 10, "coverage"].between(0.91, 0.98).all()
     assert both.loc[both["n_prompts"] == 5, "coverage"].min() < 0.9, "few stay few"
-
-
-def test_a_pair_without_a_simulation_is_shown_that_of_another():
-    assert coverage_of("tiny")[0] == "tiny" and coverage_of("mine")[0] == "smollm"
-    assert len(coverage_of("tiny")[1]) == 3 * 5 * 4

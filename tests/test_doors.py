@@ -166,7 +166,7 @@ def test_the_command_line(command, word, place, refused):
     ],
 )
 def test_values_of_the_command_line(option, word, place, refused):
-    refused(f"reproduce --profile profile.yaml --notebook 16 --out new {option}", word)
+    refused(f"reproduce --profile profile.yaml --notebook 14_your_log --out new {option}", word)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,9 @@ def test_values_of_the_command_line(option, word, place, refused):
 def test_a_notebook_gets_the_value_as_it_was_written(option, name, value, place, monkeypatch):
     calls = []
     monkeypatch.setattr(reproduce, "reproduce", lambda call, _: calls.append(call))
-    assert main(shlex.split(f"reproduce --profile profile.yaml --notebook 16 {option}")) == 0
+    assert (
+        main(shlex.split(f"reproduce --profile profile.yaml --notebook 14_your_log {option}")) == 0
+    )
     ((notebook,),) = (call.notebooks for call in calls)
     assert notebook.values[name] == value
 

@@ -30,9 +30,9 @@ from speclab.prompts import (
     prompts_digest,
     read_prompts,
     training_prompts,
+    without_wrapper,
 )
-from speclab.runs import of_kind
-from speclab.studies import how_sure
+from speclab.runs import of_kind, profile_prompts
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}[U] {{ m['content'] }} [/U] {% endfor %}"
@@ -111,15 +111,25 @@ def test_the_second_set_has_fifteen_prompts_of_each_of_its_categories():
     assert own == {kind for kind in kinds if kind[1] != "chat"}
 
 
+def trigrams(prompt):
+    """The sequences of three words of a prompt, without its wrapper."""
+    words = re.findall(r"[a-z0-9]+", without_wrapper(prompt.text).lower())
+    return {tuple(words[i : i + 3]) for i in range(max(1, len(words) - 2))}
+
+
 def test_no_prompt_of_the_second_set_is_in_a_form_of_the_drafts_training():
     profile = load_profile("smollm")
-    known, largest = how_sure.composed_prompts(profile), {}
-    for kind in ("second", "greedy"):
-        seen = how_sure.seen(of_kind(profile, kind), known)
-        largest[kind] = seen.groupby("domain")["seen"].max()
+    composed = profile.notes.trained_on.composed.items()
+    known = [trigrams(p) for name, count in composed for p in training_prompts(count, 0, [name])]
+    largest = {"second": Counter(), "greedy": Counter()}  # share in one training prompt, by domain
+    for kind, of_domain in largest.items():
+        for prompt in profile_prompts(of_kind(profile, kind)):
+            own = trigrams(prompt)
+            seen = max(len(own & others) for others in known) / len(own)
+            of_domain[prompt.domain] = max(of_domain[prompt.domain], seen)
     # a tenth of a prompt's runs of three words, the threshold that its card names
-    assert (largest["second"] <= 0.1).all()
-    assert (largest["greedy"] > 0.1).all(), "the project's own prompts are"
+    assert max(largest["second"].values()) <= 0.1
+    assert min(largest["greedy"].values()) > 0.1, "the project's own prompts are"
 
 
 @pytest.mark.parametrize("source", ["project", "unwrapped", "second"])

@@ -9,6 +9,7 @@ prompts than the recorded ones are missing from this population.
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,11 +17,10 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binomtest
 
 from speclab import replay, runs, score, stats
-from speclab.analysis.power import STEP
 from speclab.profiles import load_profile
 from speclab.score import Estimator
-from speclab.studies.how_sure import TABLE
 
+TABLE = Path(__file__).with_name("coverage.csv")
 PAIRS = ("tiny", "smollm")
 PROMPTS = (5, 10, 15, 20, 50)  # per domain; the second prompt set has 15
 LEVELS = (0.025, 0.975)
@@ -28,6 +28,7 @@ PERCENTILE, BCA = "percentile", "BCa"
 EXPANDED, BOOTSTRAP_T = "expanded percentile", "bootstrap-t"
 METHODS = (PERCENTILE, EXPANDED, BCA, BOOTSTRAP_T)
 BLOCK = 100  # studies at once, to limit memory
+STEP = 1e-4  # relative change in a derivative: its error is of the order of the square
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """Decode the kit's 200 prompts with `smollm` at T = 0 and write `smollm.jsonl.gz`, the log that
-notebook 16 reads unless you name another one.
+notebook 14 reads unless you name another one.
 
     python -m data.logs.prepare                  # ten minutes on one core
 

@@ -33,7 +33,7 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
     elif log.passes["drafted"].isna().any():
         lines.append("The log does not say how long the drafts were; name it with --drafted.")
     place, page = shlex.quote(f"log={folder.resolve()}"), shlex.quote(f"{folder}-page")
-    study = f"python -m speclab reproduce --notebook 16 --parameter {place} --out {page}"
+    study = f"python -m speclab reproduce --notebook 14_your_log --parameter {place} --out {page}"
     return [*lines, f"To study the log, run `{study}`."]
 
 

@@ -255,39 +255,6 @@ def draw_depth(frame: pd.DataFrame, sets: Sequence[str], names: Sequence[str]) -
     return figure
 
 
-# ---- your log ------------------------------------------------------------------------------------
-
-# the gamma to try, undecided gammas, no significant difference, no interval, slower gammas
-OF_BOUNDS = ("#009E73", "#E69F00", "#56B4E9", "#56B4E9", "#8A8A8A")
-
-
-def draw_bounds(frame: pd.DataFrame, verdicts: Sequence[str], own: int | None = None) -> Figure:
-    """The bounds of the speed-up by gamma as thick bars, with their interval as thin lines. A bar
-    of no height is a number that the log decides exactly. `frame`: gamma, least, most, low, high,
-    verdict.
-
-    verdicts: words in the order of OF_BOUNDS; own: the log's own gamma, marked under the axis.
-    """
-    figure, axes = figures.subplots(height=2.9)
-    for verdict, colour in zip(verdicts, OF_BOUNDS, strict=True):
-        rows = frame[frame["verdict"] == verdict]
-        if rows.empty:
-            continue
-        look = {"color": colour, "linestyle": "none", "marker": "_", "markersize": 11}
-        axes.vlines(rows.index, rows["low"], rows["high"], color=colour, linewidth=1.2)
-        axes.vlines(rows.index, rows["least"], rows["most"], color=colour, linewidth=7, alpha=0.45)
-        for end in ("least", "most"):
-            axes.plot(rows.index, rows[end], markeredgewidth=2, **look)
-        axes.plot([], [], color=colour, linewidth=7, alpha=0.6, label=verdict)
-    axes.axhline(1, color="black", linewidth=0.7, label="plain decoding")
-    names = {"0": "plain", str(own): f"{own}\n(log)"}
-    axes.set_xticks(frame.index, [names.get(gamma, gamma) for gamma in frame["gamma"].astype(str)])
-    axes.grid(axis="x", visible=False)
-    axes.set(xlabel="gamma (draft tokens proposed)", ylabel="estimated speed-up (x)")
-    figures.legend_above(figure, axes)
-    return figure
-
-
 # ---- the atlas -----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,414 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 12. How sure can we be?
+
+# %% tags=["parameters"]
+profile: str = "smollm"  # the pair and its prompts: a name from notebooks/profiles, or a YAML file
+overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
+level: float = 0.05  # 0.0001 to 0.5; a difference is significant if Holm's p-value is below it
+likely: float = 0.8  # 0.5 to 0.999; the power that a study should have
+
+# %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
+# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
+# missing, it is cloned from SPECLAB_REPO.
+# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
+import importlib.util, os, pathlib, subprocess, sys
+
+places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
+if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
+    places.append(pathlib.Path(origin).parents[1])
+kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
+    subprocess.run(["git", "clone", "--depth=1", address, kit])
+if not (kit / "speclab/ops").is_dir():
+    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
+if str(kit) not in sys.path:
+    sys.path.insert(0, str(kit))
+from speclab.ops import hosted
+
+hosted.prepare()
+
+# %% jupyter={"source_hidden": true}
+from itertools import combinations
+from math import ceil, comb
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm, t
+from statsmodels.stats.power import TTestIndPower
+
+from speclab import replay, score, stats
+from speclab.analysis import prompt_sets, published, variance_components
+from speclab.analysis.texts import SEEDS, Text
+from speclab.estimates import Estimates, stack
+from speclab.place import ROOT
+from speclab.score import ALL, POOLED
+from speclab.show import notebook
+
+RUNS = ["greedy", "seeds", "others", "others-sampled"]
+READS = ["data/coverage/coverage.csv"]
+
+# %%
+ctx = notebook.start("12_how_sure", profile, overrides)
+greedy = Text.recorded(ctx.profile, "greedy")
+sampled = Text.recorded(ctx.profile, *SEEDS)  # the same prompts at a temperature, three texts each
+judged = stats.judged_domains(greedy.trace)  # with 5 prompts or more: these have intervals
+prompts = greedy.trace.groupby("domain")["prompt_id"].nunique()[judged]
+
+# %% [markdown]
+# Every number of this kit comes from a sample of prompts. With other prompts of the same kind it
+# would have been another number. A **95 % interval** says how far: in 95 of 100 studies, the
+# interval should contain the value that all prompts of this kind would give. This page explains how
+# the kit makes its intervals and tests them. Then it asks how many prompts a study needs, whether
+# another seed would change the numbers, and why texts differ.
+#
+# ## 1. What is an interval?
+# We cannot collect new prompts again and again, so we draw from those that we have (the
+# *bootstrap*). One **resample** draws as many prompts as there are, with replacement: some occur
+# twice, some never. Each resample gives the number once more. The interval leaves out the smallest
+# and the largest of these numbers. The kit draws 2,000 resamples and keeps what lies between the
+# quantiles
+#
+# $$\Phi\left(\pm\sqrt{\tfrac{n}{n-1}}\; t_{n-1}\right),$$
+#
+# where $n$ is the number of prompts, $t_{n-1}$ the 97.5 % quantile of Student's distribution and
+# $\Phi$ the normal distribution. For many prompts that is the middle 95 %, for few prompts a little
+# more (Hesterberg 2015). Here is the interval of one domain. `hit` says for each token of a greedy
+# text whether the draft's best token was the target's.
+
+# %% tags=["by-hand"]
+rows = greedy.trace[greedy.trace["domain"] == judged[0]]
+sums = rows.groupby("prompt_id")["hit"].agg(["sum", "size"])  # hits and tokens of each prompt
+n = len(sums)
+rng = np.random.default_rng([0, 0])
+times = rng.multinomial(n, np.full(n, 1 / n), size=stats.RESAMPLES)  # how often each is drawn
+resampled = times @ sums["sum"] / (times @ sums["size"])
+quantiles = norm.cdf(np.sqrt(n / (n - 1)) * t.ppf([0.025, 0.975], n - 1))
+low, high = np.quantile(resampled, quantiles)
+print(f"{judged[0]}: {rows['hit'].mean():.3f} [{low:.3f}, {high:.3f}], {n} prompts")
+
+# %%
+by_kit = stats.by_domain(rows, score.mean_of("hit")).at(domain=judged[0]).row
+assert np.allclose([low, high], [by_kit.low, by_kit.high])
+
+# %% [markdown]
+# Why do we draw prompts and not tokens? Tokens of one text share its difficulty. If they were
+# independent, each token would count as a new observation.
+
+# %% tags=["by-hand"]
+of_tokens = 2 * 1.96 * rows["hit"].astype(float).sem()
+print(f"as if tokens were independent, the interval is {of_tokens:.3f} wide, not {high - low:.3f}")
+
+# %% [markdown]
+# ## 2. Does an interval contain the true value?
+# To know the true value, we take the prompts of a recorded run as all prompts there are. A
+# simulated study draws a few of them per domain and computes its interval. The **coverage** is the
+# share of studies whose interval contains the number of all prompts. *Percentile* is the middle
+# 95 % of the resamples; the kit's intervals are the *expanded percentile* of section 1. *BCa*
+# corrects the quantiles for bias. *Bootstrap-t* adds and subtracts standard errors.
+
+# %%
+simulated = pd.read_csv(ROOT / READS[0], float_precision="round_trip")
+has_own = (simulated["pair"] == ctx.profile.name).any()
+pair = ctx.profile.name if has_own else "smollm"  # other pairs have no simulation of their own
+simulated = simulated[simulated["pair"] == pair].rename(columns={"coverage": "estimate"})
+simulated[["estimate", "low", "high"]] *= 100
+ctx.plot(
+    simulated[["estimator", "method", "n_prompts", "estimate", "low", "high"]],
+    x="n_prompts",
+    hue="method",
+    columns="estimator",
+    kind="points",
+    looks={
+        "percentile": {"color": "#AAAAAA", "marker": "s"},
+        "expanded percentile": {"color": "#332288", "marker": "o"},
+        "BCa": {"color": "#AAAAAA", "marker": "D"},
+        "bootstrap-t": {"color": "#777777", "marker": "^"},
+    },
+    reference=95,
+    reference_name="promised: 95 %",
+    limits=(min(simulated["estimate"].min(), 80) - 2, 101),
+    y="coverage (% of studies)",
+    x_label="prompts per domain",
+    slug="coverage",
+    title="Coverage of 95 % intervals by number of prompts",
+    caption="Share of simulated studies whose interval contains the true value. A method is good "
+    "if its points lie on the line. Bars: intervals of the simulation.",
+)
+
+# %%
+used = simulated[simulated["used"]]  # the kit's method
+size = used.loc[used["n_prompts"] <= prompts.min(), "n_prompts"].max()  # the next smaller study
+coverage = used.loc[used["n_prompts"] == size, "estimate"].min()
+ctx.say(
+    f"The studies were simulated with prompts of the pair `{pair}` (`data/coverage`). Below "
+    f"{stats.FEW_PROMPTS} prompts per domain the kit warns, below {stats.MIN_PROMPTS} it gives no "
+    "interval. Rare prompts are missing from a recorded run, so the true coverage may be lower."
+)
+
+# %% [markdown]
+# ## 3. How many prompts does a difference need?
+# The **power** of a study is the probability that its test finds a true difference. The kit's
+# numbers are ratios of sums over prompts, $R = \sum a_i / \sum b_i$ (hits over tokens, tokens over
+# target passes). What prompt $i$ adds to $R$ is its *influence*
+#
+# $$u_i = \frac{a_i - R\, b_i}{\bar b}, \qquad \text{standard error of } R = \frac{s}{\sqrt n},$$
+#
+# where $s$ is the standard deviation of $u_i$ between the prompts of a domain. A difference of two
+# domains has the standard error $\sqrt{s_1^2/n_1 + s_2^2/n_2}$, and Student's test compares it with
+# this error. The test has the level of the strictest step of Holm's correction for all pairs of
+# domains (section 4).
+
+
+# %%
+def variances(rows, top, bottom=None):
+    """Variance between prompts of a ratio of sums, by domain; bottom: rows if not a column."""
+    totals = rows.assign(top=rows[top], bottom=rows[bottom] if bottom else 1)
+    totals = totals.groupby(["domain", "prompt_id"])[["top", "bottom"]].sum()
+    by_domain = totals.groupby("domain")
+    ratio = by_domain["top"].transform("sum") / by_domain["bottom"].transform("sum")
+    influence = (totals["top"] - ratio * totals["bottom"]) / by_domain["bottom"].transform("mean")
+    return influence.groupby("domain").var()
+
+
+blocks = replay.prompt_sums(greedy.tree(ctx.profile.tree))
+between_prompts = {
+    greedy.acceptance.name: variances(greedy.trace, greedy.value),
+    sampled.acceptance.name: variances(sampled.trace, sampled.value),
+    "block_efficiency": variances(blocks, "emitted", "blocks"),
+    "published_alpha": variances(greedy.nodes, "ratio"),
+}
+
+# %% [markdown]
+# The formula and the resamples of section 1 should give nearly the same standard error.
+
+# %% tags=["by-hand"]
+error = np.sqrt(between_prompts[greedy.acceptance.name][judged[0]] / n)
+print(f"standard error in {judged[0]}: {error:.4f}, of the resamples {resampled.std():.4f}")
+
+# %% [markdown]
+# What can this study find? `least` is the smallest true difference between two domains that its
+# prompts find with the probability `likely`. `prompts` is the number of the smaller domain.
+
+# %%
+T_TEST = TTestIndPower()
+pairs = list(combinations(judged, 2))
+strict = level / comb(len(judged), 2) if pairs else level  # of Holm's first step
+
+
+def least_difference(variance, first, second):
+    """Smallest difference that the prompts of two domains find with the probability `likely`."""
+    fewest = prompts[[first, second]].min()
+    error = np.sqrt(variance[first] / prompts[first] + variance[second] / prompts[second])
+    if not error > 1e-9:
+        return np.nan  # all prompts are alike, or the number is undefined
+    effect = T_TEST.solve_power(nobs1=fewest, alpha=strict, power=likely)  # in deviations
+    return effect * error * np.sqrt(fewest / 2)
+
+
+# %%
+compares = ctx.compares(judged)
+if compares:
+    least = [
+        (name, *pair, prompts[[*pair]].min(), least_difference(between_prompts[name], *pair))
+        for name in (greedy.acceptance.name, sampled.acceptance.name, "block_efficiency")
+        for pair in pairs
+    ]
+    least = pd.DataFrame(least, columns=["estimator", "first", "second", "prompts", "least"])
+    wide = least.assign(domains=least["first"] + " − " + least["second"])
+    wide = wide.pivot(index=["domains", "prompts"], columns="estimator", values="least")
+    ctx.table(least, "detectable", digits=2, cells=wide.reset_index().rename_axis(columns=None))
+
+# %% [markdown]
+# Half the difference needs four times the prompts, since the standard error falls with $\sqrt n$.
+# More tokens of the same prompts help little: the spread between prompts stays.
+#
+# The paper reports small differences between its domains, from 50 prompts each. Would a study of
+# our size find them, if prompts differ as much as here? `power` is the probability, `needed` the
+# number of prompts per domain that find the difference with the probability `likely`.
+
+
+# %%
+def plan(sd, difference):
+    """Power of this study for a true difference, and the prompts per domain that it needs."""
+
+    def power(n):
+        errors = min(abs(difference) / sd * np.sqrt(n), 30)  # beyond 30 it is always found
+        return T_TEST.power(errors * np.sqrt(2 / n), n, strict)
+
+    if not sd > 1e-9:
+        return np.nan, np.nan  # all prompts are alike
+    if difference == 0 or power(stats.MIN_PROMPTS) >= likely:
+        return power(prompts.min()), stats.MIN_PROMPTS if difference else np.nan
+    effect = abs(difference) / sd * np.sqrt(2)
+    return power(prompts.min()), ceil(T_TEST.solve_power(effect, alpha=strict, power=likely))
+
+
+# %%
+paper = pd.concat([published.published("I"), published.published("II")])
+paper = paper.pivot(index="domain", columns="quantity", values="published")
+OF_PAPER = {"published_alpha": "alpha_mean", "block_efficiency": "expected_accepted_length"}
+plans = []
+if not {*judged} <= {*paper.index}:
+    ctx.say("The paper does not have these domains.")
+elif compares:
+    for name, column in OF_PAPER.items():
+        for first, second in pairs:
+            sd = np.sqrt(between_prompts[name][[first, second]].sum())
+            difference = paper.at[first, column] - paper.at[second, column]
+            plans.append((name, first, second, difference, *plan(sd, difference)))
+    columns = ["estimator", "first", "second", "difference", "power", "needed"]
+    plans = pd.DataFrame(plans, columns=columns).astype({"needed": "Int64"})
+    ctx.table(plans, "power", digits=2)
+
+# %% [markdown]
+# ## 4. Would another seed change the numbers?
+# A sampled text is one draw, so we sampled each prompt with three seeds. The random numbers of a
+# text belong to its prompt and its seed. An interval over prompts therefore contains the chance of
+# the draw. The table has the acceptance of a drawn token (`alpha`) by seed.
+
+# %%
+by_seed = {
+    f"seed {seed}": (rows, score.alpha) for seed, rows in sampled.trace.groupby("seed", sort=False)
+}
+draws = stats.jointly(by_seed | {"all seeds": (sampled.trace, score.alpha)})
+alphas = draws.table(key="texts").at(domain=ALL).in_units("%", 1)
+ctx.table(alphas, "seeds", rows="domain", columns="texts")
+
+# %% [markdown]
+# If the seed does not matter, the texts of a prompt may change places. A **permutation test**
+# shuffles them within each prompt, 5,000 times. The p-value is the share of shuffles in which the
+# seeds' numbers differ at least as much as they do in fact.
+
+# %%
+texts = sampled.trace.groupby(["domain", "prompt_id", "seed"])["overlap"].agg(["sum", "size"])
+texts = texts.unstack("seed")
+number = texts.index.get_level_values("domain").factorize()[0]
+firsts = np.flatnonzero(np.diff(number, prepend=-1))  # the first prompt of each domain
+totals = texts.to_numpy().reshape(len(texts), 2, -1)  # prompts, (sum, tokens), seeds
+
+
+def spread(order):
+    """Standard deviation of the seeds' alpha (mean of the domains), texts in another order."""
+    moved = np.take_along_axis(totals, order[:, None], axis=2)
+    overlap, tokens = np.moveaxis(np.add.reduceat(moved, firsts), 1, 0)
+    return (overlap / tokens).mean(axis=0).std()
+
+
+rng = np.random.default_rng(0)
+as_drawn = np.tile(np.arange(totals.shape[2]), (len(totals), 1))
+shuffled = np.array([spread(rng.permuted(as_drawn, axis=1)) for _ in range(5000)])
+p_value = (1 + np.sum(shuffled >= spread(as_drawn) - 1e-12)) / 5001
+
+# %%
+DIFFER = {
+    True: "The seeds differ significantly, and we know no cause",
+    False: "The seeds do not differ significantly",
+}
+ctx.say(f"**{DIFFER[p_value < level]}** (p = {p_value:.2g}).")
+
+# %% [markdown]
+# Pairs of domains are tested in the same way: whole prompts change places between two domains. When
+# many pairs are tested, some differ by chance; *Holm's correction* raises the p-values so that in
+# 95 of 100 studies without any difference no pair is significant.
+#
+# ## 5. Why do texts differ?
+# Each dot is one prompt.
+
+# %%
+panels = {}
+for text in (greedy, sampled):
+    dots = text.trace.groupby(["domain", "prompt_id"], observed=True, sort=False)[text.value]
+    dots = dots.mean().astype(float).rename("value").reset_index()
+    of_domains = stats.by_domain(*text.accepted()).without(domain=[ALL, POOLED])
+    panels[text.name] = dots, of_domains.frame
+ctx.strips(
+    panels,
+    "value",
+    "share of tokens accepted",
+    "prompts",
+    title="Acceptance of one drafted token for each prompt",
+    caption="Dots: prompts. Dark: the domain's number with its interval. At a temperature, a dot "
+    "is the mean of the prompt's texts.",
+)
+
+# %% [markdown]
+# Texts differ for three reasons, whose variances add up:
+#
+# $$\sigma^2 = \sigma^2_{\text{domain}} + \sigma^2_{\text{prompt}} + \sigma^2_{\text{draw}}.$$
+#
+# Domains have different levels, prompts differ from the level of their domain, and two sampled
+# texts of a prompt differ by chance. The mean of $k$ texts still contains $1/k$ of the variance of
+# the draw, and the level of a domain the chance of its few prompts, so we subtract both. Every
+# domain counts equally. These are all our domains and not a sample of them, so we divide by their
+# number.
+
+# %% tags=["by-hand"]
+if compares:
+    rows = sampled.trace[sampled.trace["domain"].isin(judged)]
+    texts = rows.groupby(["domain", "prompt_id", "seed"])["overlap"].mean().astype(float).unstack()
+    of_prompts = texts.mean(axis=1).groupby("domain")
+    draw = texts.var(axis=1).groupby("domain").mean()
+    within = of_prompts.var() - draw / texts.shape[1]
+    between = of_prompts.mean().var() - (of_prompts.var() / of_prompts.size()).mean()
+    between *= (1 - 1 / len(judged)) / (1 - 1 / len(texts))  # these domains are all there are
+    by_hand = pd.Series({"domain": between, "prompt": within.mean(), "draw": draw.mean()})
+    by_hand = (by_hand / by_hand.sum()).clip(0, 1)
+    print(", ".join(f"{name} {100 * share:.0f} %" for name, share in by_hand.items()))
+
+# %%
+if compares:
+    of_texts = variance_components.shares(sampled.trace, "overlap")
+    if by_hand.notna().all():  # else all texts are alike
+        assert all(np.isclose(by_hand[name], of_texts[name].estimate) for name in of_texts)
+
+# %% [markdown]
+# The table has these shares for each set of prompts. Greedy texts have no draw. Only our own
+# prompts have three sampled texts; with one text per prompt, the draw counts as `prompt`.
+
+# %%
+if compares:
+    ctx.say(prompt_sets.described(ctx.profile))
+    shares = {}
+    for text in (greedy, sampled):
+        for name, each in prompt_sets.read(ctx.profile, text).items():
+            if {*judged} <= {*stats.judged_domains(each.trace)}:  # enough prompts in each
+                rows = each.trace[each.trace["domain"].isin(judged)]
+                shares[text.name, name] = variance_components.shares(rows, text.value)
+    shares[sampled.name, f"{prompt_sets.OWN}, three texts"] = of_texts
+    parts = {key: pd.DataFrame(map(vars, each.values()), [*each]) for key, each in shares.items()}
+    reasons = stack(parts, ["temperature", "set", "part"]).drop(columns="n_prompts")
+    reasons = Estimates(reasons).in_units("%")
+    ctx.table(reasons, "why-texts-differ", most=60, rows=["temperature", "set"], columns="part")
+
+# %%
+answer = (
+    f"With {prompts.min()} prompts per domain, an interval contains the true value in "
+    f"{coverage:.0f} of 100 simulated studies."
+)
+largest = least.loc[least["estimator"] == greedy.acceptance.name, "least"].max() if compares else 0
+if largest > 0:
+    answer += f" A difference of {100 * largest:.0f} points between two domains is usually found."
+ctx.answer(answer)
+
+# %% [markdown]
+# ## Try it
+# This study finds a certain difference with a probability of 0.8. Set `likely = 0.95`. Does the
+# difference that it finds grow by a little or by a half?
+#
+# <details><summary>Answer</summary>
+# By about a quarter. With six pairs of domains, the difference must be 2.7 + 0.8 standard errors
+# for a power of 0.8 and 2.7 + 1.6 for 0.95: the level of the test takes the larger part.</details>
+#
+# ## What this does not show
+# Prompts of another kind: an interval is about prompts like these, and other prompts may differ by
+# more ([03](03_domain_acceptance.ipynb)). Longer texts, other models, and time, whose chance lies
+# in the machine and not in the prompts ([10](10_wall_clock.ipynb)). Next:
+# [13](13_public_runs.ipynb), where requests take the place of prompts.

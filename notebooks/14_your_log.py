@@ -1,0 +1,381 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 14. What does your log say, and which gamma should you try?
+
+# %% tags=["parameters"]
+# a name from notebooks/profiles, or a YAML file; it names the folder of the figures, nothing else
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+# the log: a file of a server, or a folder that `python -m speclab log` wrote
+log: str = "data/logs/smollm.jsonl.gz"  # any; a path, seen from the kit's folder
+# JSON lines with prompt_id and domain, for logs that name no domain
+prompts: str = ""  # any; a path, or "" for the domains of the log
+# tokens per draft, for logs that do not say it: a number such as "5", or "heuristic" for
+# transformers' schedule
+drafted: str = ""  # any; "" if the log says it, or nobody knows
+# what drafted; other gammas have bounds for chains of a draft model only
+drafts: str = "draft model"  # one of draft model, heads, copies, trees
+temperature: float = 0.0  # 0 to 10; of the log's requests
+# c, time of a draft pass divided by the time of a target pass (assumed, not measured)
+c: float = 0.05  # 0 to 10
+# v(n), time of a target pass over n tokens divided by the time over one, as {"8": 1.1, "64": 2.0};
+# between these n it is interpolated
+v: dict = {}  # 0.01 to 1000; n from 2 on; {} means 1 for every n
+gammas: list = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16]  # 1 to 64
+deepest: int = 8  # 1 to 64; the deepest depth that is shown
+# the engine whose options end the page
+engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-llm
+# requests that are read closely; of a longer log evenly spaced ones
+most_requests: int = 5000  # 15 to 1000000
+
+# %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
+# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
+# missing, it is cloned from SPECLAB_REPO.
+# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
+import importlib.util, os, pathlib, subprocess, sys
+
+places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
+if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
+    places.append(pathlib.Path(origin).parents[1])
+kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
+    subprocess.run(["git", "clone", "--depth=1", address, kit])
+if not (kit / "speclab/ops").is_dir():
+    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
+if str(kit) not in sys.path:
+    sys.path.insert(0, str(kit))
+from speclab.ops import hosted
+
+hosted.prepare()
+
+# %% jupyter={"source_hidden": true}
+import numpy as np
+import pandas as pd
+
+from speclab import score, stats
+from speclab.analysis import choose, log_gammas, log_summary, logs, significance
+from speclab.analysis.log_gammas import BEST, LOGGED, OPEN, PER_PASS, SLOWER, TIED, TOO_FEW
+from speclab.analysis.log_summary import EVERY
+from speclab.cost import Costs
+from speclab.estimates import Estimates, cell, stack
+from speclab.ops import export
+from speclab.passes import depth_counts
+from speclab.place import ROOT
+from speclab.show import figures, notebook
+
+RUNS = []
+READS = ["{log}", "{prompts}", "data/logs/smollm.jsonl.gz"]
+
+# %% [markdown]
+# A server that decodes speculatively can log what its target accepts. This page reads such a log:
+# of vLLM, AIPerf, SGLang, Spec-Bench, EAGLE or this kit (`data/engines/README.md` says where their
+# numbers are). What a log decides depends on how it was made.
+#
+# | the log has | exact | bounds | nothing |
+# | --- | --- | --- | --- |
+# | totals per request | tokens per target pass | | depth, other gammas |
+# | counts per pass, any drafts | the same, and acceptance by depth | | other gammas |
+# | counts per pass, chains of a draft model, T = 0 | the same, and its own gamma | other gammas | |
+#
+# The last line needs a draft model whose guess does not depend on where its block began. EAGLE,
+# Medusa and other heads are not such drafts. Copies (prompt lookup, n-grams) are not either.
+
+# %%
+ctx = notebook.start("14_your_log", profile, overrides)
+whole = logs.opened(ROOT / log, prompts=ROOT / prompts if prompts else "", drafted=drafted)
+sums, passes = whole.sums, whole.passes  # one row per request, one row per target pass
+if len(sums) > most_requests:
+    rows = np.linspace(0, len(sums) - 1, most_requests).astype(int)
+    kept = sums["prompt_id"].iloc[rows]
+    sums = sums[sums["prompt_id"].isin(kept)].reset_index(drop=True)
+    if passes is not None:
+        passes = passes[passes["prompt_id"].isin(kept)].reset_index(drop=True)
+judged = stats.judged_domains(sums)  # with enough requests for an interval
+ctx.say(
+    f"The log (format {whole.format}) has {len(whole.sums):,} requests. This page reads "
+    f"{len(sums):,} requests with {sums['blocks'].sum():,.0f} target passes."
+)
+notebook.few_prompts(sums["domain"].value_counts(sort=False).to_dict())
+
+# %% [markdown]
+# ## 1. Tokens per target pass
+# A target pass emits the accepted draft tokens and one token of the target's own. Plain decoding
+# has one token per target pass.
+#
+# $$\tau = \frac{\text{tokens emitted}}{\text{target passes}}$$
+#
+# Intervals resample requests ([12](12_how_sure.ipynb)); a request's turns count together. A log
+# that names no domain has the one domain `unknown` (the parameter `prompts` can name domains).
+
+# %% tags=["by-hand"]
+first = sums.iloc[0]
+by_hand = first["emitted"] / first["blocks"]
+print(f"{first['emitted']:.0f} tokens / {first['blocks']:.0f} target passes = {by_hand:.2f}")
+
+# %%
+per_pass = log_summary.tokens_per_pass(sums)
+cells = per_pass.wide("domain", "estimator").assign(requests=per_pass.frame["n_prompts"])
+ctx.table(per_pass, "tokens-per-pass", most=30, cells=cells)
+
+# %%
+MOST_DOTS = 300  # per domain, drawn at random
+dots = sums[["prompt_id", "domain"]].assign(of_request=sums["emitted"] / sums["blocks"])
+assert dots["of_request"].iloc[0] == by_hand
+mixed = dots.sample(frac=1, random_state=0)
+dots = mixed[mixed.groupby("domain").cumcount() < MOST_DOTS].sort_index()
+ctx.strips(
+    {"requests": (dots, per_pass.without(domain=EVERY).frame)},
+    "of_request",
+    "tokens per target pass",
+    "requests",
+    title="Tokens per target pass of each request",
+    caption=f"Dots: requests, at most {MOST_DOTS} per domain. Dark: the domain's tokens divided by "
+    "its passes, with the interval.",
+)
+
+# %% [markdown]
+# Do the domains differ? A permutation test moves whole requests between two domains, with Holm's
+# correction for all pairs.
+
+# %%
+LEVEL = 0.05
+if len(judged) > 1:
+    tests = significance.with_signs(significance.differences(sums, PER_PASS, n=2000), LEVEL)
+    ctx.export(tests, "differences")
+    significant = int((tests["sign"] != 0).sum())
+    ctx.say(f"{significant} of {len(tests)} pairs of domains differ significantly.")
+else:
+    ctx.say("Fewer than two domains have five requests, so no domains are compared.")
+
+# %% [markdown]
+# ## 2. Acceptance by depth
+# Depth 1 is the first token of a draft. The first panel asks how often the token at a depth is
+# accepted, if all tokens above it were. The second panel shows how many passes accept so deep a
+# token. A rising first panel does not mean that deep tokens are easy: only drafts at easy positions
+# get deep ([04](04_depth_profile.ipynb)). The figure has the six domains with the most requests. If
+# the log does not say how long a draft was, every pass counts as having a token at every depth.
+
+# %%
+GIVEN, REACHED = "accepted, if all above were", "passes that accept this depth"
+questions = {}
+if passes is None:
+    ctx.say(log_gammas.NO_PASSES)
+else:
+    requests = passes.groupby("domain")["prompt_id"].nunique()
+    largest = requests[stats.judged_domains(passes)].nlargest(6).index
+    shown = passes[passes["domain"].isin(largest)]
+    if shown.empty:
+        shown = passes.assign(domain=EVERY)
+    for depth in range(1, min(deepest, max(shown["accepted"].max(), 1)) + 1):
+        counts = depth_counts(shown, depth)
+        questions[GIVEN, depth] = counts, score.ratio_of("accepted", "reached")
+        questions[REACHED, depth] = counts, score.ratio_of("accepted", "passes")
+
+# %%
+if passes is not None:
+    draws = stats.jointly(questions)
+    by_depth = {key: draws.table({"": draws[key]}).frame.drop(columns="name") for key in questions}
+    by_depth = stack(by_depth, ["panel", "depth"])
+    known = by_depth.dropna(subset="low")  # too few passes reach the other depths
+    ctx.plot(
+        Estimates(by_depth if known.empty else known.reset_index(drop=True)),
+        x="depth",
+        columns="panel",
+        only={"domain": shown["domain"].unique().tolist()},
+        y="share (%)",
+        percent=True,
+        limits=(0, 1),
+        slug="depth",
+        title="Acceptance by depth of the draft",
+        caption="First panel: of the tokens whose drafts were right so far. Second panel: of all "
+        "target passes. Bands: intervals over requests.",
+    )
+
+# %% [markdown]
+# ## 3. Does acceptance drift along the log?
+# Requests are in the order of the log. We compare the last third with the first third by a
+# permutation test, for all requests and within each domain that has 15 requests. If all requests
+# change and no domain does, the mix of domains has changed.
+
+# %%
+groups = {EVERY: sums}
+if sums["domain"].nunique() > 1:
+    groups |= {domain: sums[sums["domain"] == domain] for domain in score.domains_in(sums)}
+drift = {}
+for name, rows in groups.items():
+    third = np.arange(len(rows)) * 3 // len(rows)
+    ends = [rows[third == 2].assign(domain="last"), rows[third == 0].assign(domain="first")]
+    if len(rows) >= 3 * stats.MIN_PROMPTS:
+        drift[name] = significance.differences(pd.concat(ends), PER_PASS, n=2000)
+
+# %%
+if not drift:
+    ctx.say(f"The log has {len(sums)} requests, and thirds with intervals need 15.")
+else:
+    tests = stack(drift, "name").drop(columns=["first", "second"])
+    of_domains = tests["name"] != EVERY
+    if of_domains.any():
+        tests.loc[of_domains, "p_holm"] = significance.holm(tests.loc[of_domains, "p_value"])
+    change = [cell(row.difference, row.low, row.high, 2) for row in tests.itertuples()]
+    cells = pd.DataFrame({"requests": tests["name"], "last third minus first": change})
+    ctx.table(tests, "drift", cells=cells.assign(p=tests["p_holm"]))
+
+# %% [markdown]
+# ## 4. Which gamma should you try?
+# At T = 0 an accepted token is a **hit** of the draft, and the token after a rejection is a
+# **miss**. Both would be so under any gamma. Only the token after a fully accepted draft is
+# unknown. If all unknown tokens are misses, another gamma has its fewest tokens per target pass; if
+# all are hits, its most. These **bounds** are hard. At the log's own gamma they are equal.
+#
+# This holds for chains of a draft model at T = 0. A log does not show what drafted, so the
+# parameters `drafts` and `temperature` say it. A server does not say when its passes without a
+# draft were; their tokens count at the end of the answer, and the bounds are approximate.
+
+# %%
+made_by = log_gammas.OF_FORMAT.get(whole.format, drafts)  # some formats say what drafted
+reason = log_gammas.why_no_bounds(passes, made_by, temperature)
+if reason:
+    ctx.say(reason)
+
+# %% [markdown]
+# The positions of the first answer: `h` for a hit, `m` for a miss, `?` for unknown.
+
+# %% tags=["by-hand"]
+if not reason:
+    of_first = passes[passes["prompt_id"] == passes["prompt_id"].iloc[0]]
+    text = ""
+    for one in of_first[of_first["turn"] == 0].itertuples():
+        last = "m" if one.accepted < one.drafted else "?"
+        positions = "h" * one.accepted + last
+        text += positions[: one.emitted]  # no token after the end of the answer
+    print(text[:80])
+
+# %% [markdown]
+# A block of $\gamma$ tokens costs $\gamma c + v(\gamma + 1)$ target passes over one token. The
+# estimated speed-up is
+#
+# $$S(\gamma) = \frac{\tau(\gamma)}{\gamma c + v(\gamma + 1)} .$$
+#
+# Here $c$ and $v$ are assumed; [10](10_wall_clock.ipynb) measures them for a pair on your machine.
+# A gamma whose target pass has no `v` is left out.
+
+# %%
+table = None
+if not reason:
+    ratios = {1: 1.0} | {int(n): float(ratio) for n, ratio in v.items()}
+    sizes = tuple(sorted(ratios))
+    costs = Costs(1.0, sizes, (c,) * len(sizes), tuple(ratios[n] for n in sizes))
+    costs = costs if v else Costs.assumed(c)
+    own_gamma = log_gammas.own_gamma(passes)  # None: the drafts have no fixed length
+    known = {gamma for gamma in gammas if gamma < costs.sizes[-1]}  # whose pass has a v
+    tried = sorted(known | {own_gamma or gammas[0]})
+    every = choose.of_all_prompts(passes)
+    speed = log_gammas.bounded_speeds(every, tried, costs)
+    table = log_gammas.bounds(speed)
+
+
+# %%
+COLOURS = {BEST: "#009E73", OPEN: "#E69F00", TIED: "#56B4E9", TOO_FEW: "#56B4E9", SLOWER: "#8A8A8A"}
+
+
+def draw_bounds(frame):
+    """Bounds as thick bars (flat where they are equal), their interval as thin lines."""
+    figure, axes = figures.subplots(height=2.9)
+    for verdict, colour in COLOURS.items():
+        rows = frame[frame["verdict"] == verdict]
+        if rows.empty:
+            continue
+        axes.vlines(rows.index, rows["low"], rows["high"], color=colour, linewidth=1.2)
+        axes.vlines(rows.index, rows["least"], rows["most"], color=colour, linewidth=7, alpha=0.45)
+        for end in ("least", "most"):
+            axes.plot(rows.index, rows[end], "_", color=colour, markersize=11, markeredgewidth=2)
+        axes.plot([], [], color=colour, linewidth=7, alpha=0.6, label=verdict)
+    axes.axhline(1, color="black", linewidth=0.7, label="plain decoding")
+    names = {"0": "plain", str(own_gamma): f"{own_gamma}\n(log)"}
+    axes.set_xticks(frame.index, [names.get(gamma, gamma) for gamma in frame["gamma"].astype(str)])
+    axes.grid(axis="x", visible=False)
+    axes.set(xlabel="gamma (draft tokens proposed)", ylabel="estimated speed-up (x)")
+    figures.legend_above(figure, axes)
+    return figure
+
+
+# %%
+if not reason:
+    ctx.draw(
+        draw_bounds,
+        table,
+        "bounds",
+        title="Bounds of the estimated speed-up by gamma",
+        caption="Thick bars: from the lower to the upper bound. Thin lines: their interval. A "
+        "gamma is undecided if its upper bound is above the highest lower bound.",
+    )
+
+# %% [markdown]
+# The gamma to try has the highest lower bound. It is chosen and judged on the same requests, so its
+# speed-up is slightly too high. To decide between gammas whose bounds overlap, log one more run
+# with a longer draft. The table makes the same choice in each domain.
+
+# %%
+if not reason and len(judged) > 1:
+    each = speed if every is passes else log_gammas.bounded_speeds(passes, tried, costs)
+    rows = []
+    for domain in judged:
+        of_domain = log_gammas.bounds(each, domain)
+        best = of_domain[of_domain["verdict"] == BEST].iloc[0]
+        least = cell(best["least"], best["low"], best["least_high"], 2, "x")
+        others = of_domain.loc[of_domain["verdict"] == OPEN, "gamma"].astype(str)
+        others = ", ".join(others) or "none"
+        rows.append((domain, str(best["gamma"]), least, f"{best['most']:.2f}x", others))
+    names = ["domain", "gamma to try", "at least", "at most", "may be faster"]
+    ctx.table(pd.DataFrame(rows, columns=names), "gamma-by-domain", most=30)
+
+# %% [markdown]
+# ## 5. The options for your server
+# These lines make a server draft the gamma to try. A log names no models, so TARGET and DRAFT stand
+# for yours. For other engines use `python -m speclab export FOLDER --for ENGINE --c 0.05` with the
+# folder of a log.
+
+# %%
+gamma = "" if table is None else table.loc[table["verdict"] == BEST, "gamma"].item()
+SETTING = {
+    "": "the log cannot say which other gamma would be faster",
+    0: "decode without a draft model",
+    LOGGED: "keep drafting as logged",
+}
+setting = SETTING.get(gamma, f"try gamma {gamma}")
+if gamma in SETTING:
+    ctx.say(f"There are no options to print: {setting}.")
+else:
+    print(export.commands_of_log(every, engine, int(gamma)))
+
+# %%
+tau = per_pass.at(domain=EVERY).value
+answer = f"The log's requests emit {tau:.1f} tokens per target pass, and {setting}."
+if table is not None:
+    speed_up = table.loc[table["verdict"] == BEST, "least"].item()
+    answer = (
+        f"The log's requests emit {tau:.1f} tokens per target pass. If a draft pass costs "
+        f"{100 * c:g} % of a target pass, {setting} (estimated speed-up {speed_up:.2f}x)."
+    )
+    if (table["verdict"] == OPEN).any():
+        answer += " Other settings may be faster: the log cannot decide."
+ctx.answer(answer)
+
+# %% [markdown]
+# ## Try it
+# Set `gammas` to `[4]` and `c` to 0.29. Does the log still recommend drafting?
+#
+# <details><summary>Answer</summary>
+# At c = 0.29 a block of four tokens costs 2.16 target passes. The log decides its own gamma
+# exactly, so one division answers the question: tokens per target pass divided by 2.16.</details>
+#
+# ## What this does not show
+# Time: c and v are assumed, and a busy server has other costs ([10](10_wall_clock.ipynb)). Requests
+# are taken to be independent of each other.
