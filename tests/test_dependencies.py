@@ -47,7 +47,6 @@ PURE = (
     "passes",
     "analysis.logs",
     "analysis.log_summary",
-    "studies.at_scale",
     "studies.your_log",
     "analysis.log_gammas",
     "studies.paper_audit.evidence",

@@ -15,7 +15,6 @@ from speclab.estimates import Estimates, counted, starting, whole
 from speclab.show import notebook
 from speclab.stats import NUMBERS
 from speclab.studies import (
-    at_scale,
     by_hand,
     domain_acceptance,
     entropy_paradox,
@@ -125,18 +124,6 @@ def audited(verdicts):
     return summary.verdicts_in_words("smollm", pd.Series(verdicts, dtype=object), "+0.047", gap)
 
 
-def scaled(*others):
-    rows = table((2.75, 2.7, 2.8)).frame.assign(domain="instructcoder")
-    faster = pd.Series([True] * 21 + [False] * 3)
-    significant = dict(zip("abc", others, strict=True))
-    return at_scale.proposers_in_words(Estimates(rows), significant, faster)
-
-
-def runaways(*counts):
-    of_set = pd.Series(counts, ["cnn", "code", "chat"][: len(counts)])
-    return at_scale.ran_away_in_words(of_set, of_set / 20, 1410)
-
-
 def gammas(*best):
     return replace(table(*[(gamma, np.nan, np.nan) for gamma in best]), digits=0)
 
@@ -197,11 +184,6 @@ CASES = [
     *(f"{rows.sentence(*gamma_sweep.FORMULA_GIVES, within='of')}." for rows in TABLES[:3]),
     *(f"{gamma_sweep.decoded_in_words(at_gammas(*rows))}." for rows in ROWS[:3]),
     *(gamma_sweep.agreement_in_words(*counts) for counts in ((0, 12, 5), (0, 1, 1), (3, 12, 5))),
-    *(runaways(*counts) for counts in ([0, 5, 5], [1, 0, 0])),
-    *(
-        f"m: {at_scale.fitted_leasts(of)}."
-        for of in (["chain:5"], ["lookup:4", "chain:5+lookup:3"])
-    ),
 ]
 NO_INTERVAL = (0.7, np.nan, np.nan)
 AREAS = [table(n) for n in ((0.82, 0.81, 0.83), (0.5, 0.4, 0.6), NO_INTERVAL, MISSING)]
@@ -233,7 +215,6 @@ ANSWERS = [
     *(gamma_sweep.best_in_words(best, 0.125, gammas(2, 3)) for best in BEST),
     *(try_it.passes_in_words(*counts) for counts in ((64, 23), (1, 1))),
     *(audited(verdicts) for verdicts in (*TALLIES, [claims.HOLDS] * 2)),
-    *(scaled(*others) for others in ([False] * 3, [True, False, False], [True] * 3)),
 ]
 # of figures
 TITLES = [

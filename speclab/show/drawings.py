@@ -13,7 +13,6 @@ from speclab.estimates import counted
 from speclab.show import figures, style
 from speclab.show.figures import Figure, Text
 from speclab.show.pictures import LOOKS, visible
-from speclab.stats import NUMBERS
 
 # ---- a drafted tree ------------------------------------------------------------------------------
 
@@ -469,39 +468,6 @@ def _name_rows(axes: Any, names: Sequence[str], most: int) -> None:
         axes.text(-0.02, row, lines, transform=axes.get_yaxis_transform(), **look)
 
 
-# ---- at scale ------------------------------------------------------------------------------------
-
-# a new block at all positions, a new block at the same ones, the token at this depth
-OF_DEPTH: tuple[dict[str, Any], ...] = (
-    {"color": "black", "linewidth": 0.8},
-    {"color": "#444444", "marker": "s"},
-    {"color": "#882255", "marker": "o"},
-)
-
-
-def draw_depth(frame: pd.DataFrame, sets: Sequence[str], names: Sequence[str]) -> Figure:
-    """EAGLE's acceptance in percent by depth, a panel for each prompt set. names: of the series, in
-    the order of OF_DEPTH; the gap between the last two is the cost of depth.
-    """
-    looks = {name: look | {"label": name} for name, look in zip(names, OF_DEPTH, strict=True)}
-    of_eagle = frame[frame["proposer"] == "EAGLE"].copy()
-    of_eagle[NUMBERS] *= 100
-    figure, panels = figures.row_of_panels(len(sets), 2.4, sharex=True, sharey=True)
-    for domain, axes in zip(sets, panels, strict=True):
-        rows = of_eagle[of_eagle["domain"] == domain]
-        shares = rows.pivot(index="depth", columns="name", values="estimate")
-        gap = (shares[name] for name in names[1:])
-        look = {"color": "#882255", "alpha": 0.18, "linewidth": 0, "label": "cost of depth"}
-        axes.fill_between(shares.index, *gap, **look)
-        figures.lines_with_bands(rows, axes, "depth", "name", looks)
-        axes.set(title=domain)
-    panels[0].set_ylim(top=100)
-    figure.supxlabel("depth (drafted tokens)")
-    figure.supylabel("accepted tokens (%)")
-    figures.legend_above(figure, panels[0])
-    return figure
-
-
 # ---- your log ------------------------------------------------------------------------------------
 
 # the gamma to try, undecided gammas, no significant difference, no interval, slower gammas
@@ -535,7 +501,7 @@ def draw_bounds(frame: pd.DataFrame, verdicts: Sequence[str], own: int | None = 
     return figure
 
 
-# ---- the atlas -----------------------------------------------------------------------------------
+# ---- public runs ---------------------------------------------------------------------------------
 
 
 def draw_relative(frame: pd.DataFrame, rows: str, columns: str, label: str) -> Figure:
