@@ -215,7 +215,7 @@ def test_the_environment_names_another_place(clone, monkeypatch):
     (clone / "nowhere").mkdir()
     (clone / "nowhere" / "combined_cnn.jsonl.gz").touch()
     own = load_or_record(PROFILE).folder.resolve()
-    assert own == clone / "traces" / "greedy", "what notebook 15 reads hides nothing"
+    assert own == clone / "traces" / "greedy", "what notebook 13 reads hides nothing"
 
 
 def test_a_kind_of_the_same_settings_is_not_recorded_twice(kit, monkeypatch):

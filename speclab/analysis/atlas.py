@@ -25,7 +25,6 @@ FOLDER = ROOT / READS[0]
 TABLE, SOURCES = FOLDER / "atlas.parquet", FOLDER / "sources.yaml"
 CHECK_OUT = "restore data/atlas from the repository"
 FACTS = ["run", "method", "target", "set", "K", "temperature", "repository", "commit", "licence"]
-KEYS = ["run", "prompt_id", "domain"]
 TASKS = {  # Spec-Bench's five tasks of one category each; the sixth has MT-Bench's eight
     "translation": "translation",
     "summarization": "summaries",
@@ -89,17 +88,6 @@ def _drafted(accepted: np.ndarray, longest: int | str) -> np.ndarray | None:
     if longest == HEURISTIC:
         return passes.heuristic_drafted(accepted)
     return np.full(len(accepted), longest) if isinstance(longest, int) else None
-
-
-def sums() -> pd.DataFrame:
-    """One row per run and prompt, a request's turns together: run, prompt_id, domain, blocks
-    (target passes), emitted (tokens), accepted. The token that ends a pass is not `accepted`.
-    """
-    counts = answers().rename(columns={"passes": "blocks", "tokens": "emitted"})
-    counts["accepted"] = counts["emitted"] - counts["blocks"]
-    by_prompt = counts.groupby(KEYS, sort=False, observed=True)
-    totals = by_prompt[["blocks", "emitted", "accepted"]].sum().astype(float)
-    return totals.reset_index()
 
 
 def in_tasks(frame: pd.DataFrame) -> pd.DataFrame:

@@ -8,8 +8,7 @@ token i of the text: accepted + 1, up to 21. Their paper and code do not say the
 
 * Entry 0 is 1 in every list, because the first token comes with the prompt's own pass and no block
   begins there. So starts begin at position 1. (Their simulator takes entry i for the block that
-  begins at i + 1, and so counts that 1 as a block whose whole draft is rejected. `one_entry_late`
-  reads the lists in that way.)
+  begins at i + 1, and so counts that 1 as a block whose whole draft is rejected.)
 * EAGLE's list comes from **another run**. In 677 of 1,410 prompts it is shorter or longer than the
   text, by up to 7,615 tokens, so the two greedy texts diverged at a position that is not recorded.
   The n-gram list always fits the text. Hence a proposer's text ends where its own list ends, and
@@ -188,14 +187,6 @@ def read_traces(folder: Path | str | None = None) -> SpecDecodeBench | None:
     return SpecDecodeBench(
         pd.concat(starts, ignore_index=True), pd.concat(texts, ignore_index=True)
     )
-
-
-def one_entry_late(starts: pd.DataFrame) -> pd.DataFrame:
-    """The starts as their simulator reads the lists: each block takes the entry of the position
-    before its own. The first block takes the entry of the prompt's pass (nothing accepted).
-    """
-    texts = starts.groupby(["prompt_id", "proposer"])
-    return starts.assign(accepted=texts["accepted"].shift(1, fill_value=0))
 
 
 def fetch(out: Path | str | None = None, base: str | None = None) -> list[Path]:

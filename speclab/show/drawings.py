@@ -1,7 +1,6 @@
 """Figures that one notebook alone has. None needs a model: each draws a data frame."""
 
 import itertools
-import textwrap
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +11,6 @@ import pandas as pd
 from speclab.show import figures, style
 from speclab.show.figures import Figure, Text
 from speclab.show.pictures import LOOKS, visible
-from speclab.stats import NUMBERS
 
 # ---- a drafted tree ------------------------------------------------------------------------------
 
@@ -181,31 +179,6 @@ def draw_rule(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def draw_overlap(frame: pd.DataFrame) -> Figure:
-    """The draft's most likely tokens at one position as bars: the probability that both models
-    give, and the probability that only one of them gives. `frame`: token, q, p, shared.
-    """
-    shared = frame["shared"]
-    parts = {
-        "accepted: min(p, q)": (shared, KEPT),
-        "draft's excess: rejected": (frame["q"] - shared, REJECTED),
-        "draft's shortfall: recovered": (frame["p"] - shared, RECOVERED),
-    }
-    figure, axes = figures.subplots(height=1.2 + 0.2 * len(frame))
-    places, left = range(len(frame)), np.zeros(len(frame))
-    for label, (widths, look) in parts.items():
-        axes.barh(places, widths, left=left, height=0.8, linewidth=0.6, label=label, **look)
-        left = left + widths
-    axes.set_yticks(places, frame["token"], family=style.MONOSPACED)
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.set(xlim=(0, None), xlabel="probability", ylabel="next token")
-    figures.legend_above(figure, axes)
-    return figure
-
-    return figure
-
-
 def draw_check(frame: pd.DataFrame) -> Figure:
     """Measured against predicted speed-up, one point per prompt: domain, promised, plain_s,
     policy_s. On the line both are equal.
@@ -225,34 +198,6 @@ def draw_check(frame: pd.DataFrame) -> Figure:
 # ---- at scale ------------------------------------------------------------------------------------
 
 # a new block at all positions, a new block at the same ones, the token at this depth
-OF_DEPTH: tuple[dict[str, Any], ...] = (
-    {"color": "black", "linewidth": 0.8},
-    {"color": "#444444", "marker": "s"},
-    {"color": "#882255", "marker": "o"},
-)
-
-
-def draw_depth(frame: pd.DataFrame, sets: Sequence[str], names: Sequence[str]) -> Figure:
-    """EAGLE's acceptance in percent by depth, a panel for each prompt set. names: of the series, in
-    the order of OF_DEPTH; the gap between the last two is the cost of depth.
-    """
-    looks = {name: look | {"label": name} for name, look in zip(names, OF_DEPTH, strict=True)}
-    of_eagle = frame[frame["proposer"] == "EAGLE"].copy()
-    of_eagle[NUMBERS] *= 100
-    figure, panels = figures.row_of_panels(len(sets), 2.4, sharex=True, sharey=True)
-    for domain, axes in zip(sets, panels, strict=True):
-        rows = of_eagle[of_eagle["domain"] == domain]
-        shares = rows.pivot(index="depth", columns="name", values="estimate")
-        gap = (shares[name] for name in names[1:])
-        look = {"color": "#882255", "alpha": 0.18, "linewidth": 0, "label": "cost of depth"}
-        axes.fill_between(shares.index, *gap, **look)
-        figures.lines_with_bands(rows, axes, "depth", "name", looks)
-        axes.set(title=domain)
-    panels[0].set_ylim(top=100)
-    figure.supxlabel("depth (drafted tokens)")
-    figure.supylabel("accepted tokens (%)")
-    figures.legend_above(figure, panels[0])
-    return figure
 
 
 # ---- the atlas -----------------------------------------------------------------------------------

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 OF_THE_PAPER = ("11",)  # notebooks that need the paper's domains, by their names
 # all other notebooks have intervals, which need stats.MIN_PROMPTS prompts in a domain
-WITHOUT_INTERVALS = ("00", "01", "12", "15", "16", "17")
+WITHOUT_INTERVALS = ("00", "01", "12", "13", "15", "16", "17")
 LEAST_TOKENS = {"07": 16, "14": 16}  # new tokens; the others of them need 2
 BY_POSITION = ("07",)  # notebooks that correct a draft's ranks, one rank per position
 # notebooks that read trees hung on sampled text: each node needs a probability under the draft
 SAMPLED_TREES = ("02", "03", "04", "05", "06", "07", "11", "13", "14")
 
 # whose numbers they are, of notebooks that read one pair's traces whatever the profile
-OWN_PAIR = {"15": "llama-3.1-8b", "17": "atlas"}
+OWN_PAIR = {"13": "public"}
 ANSWER_WORDS, ANSWER_NUMBERS = 44, 8  # at most, in an answer
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 ANSWER = "answer"  # the place of a notebook's first output, filled at its end

@@ -7,7 +7,7 @@ marks (`readme.md.j2` holds the blocks). A test holds the pages equal to what wa
   reads, line by line, what `make bench` measured (build/bench.json), and the seconds of `make
   test` (given by hand);
 * figures/smollm/NN/numbers.json: the notebooks' answers;
-* figures/llama-3.1-8b/15: another pair's acceptance and answer;
+* figures/public/13: tokens per target pass of other pairs and methods;
 * data/traces/smollm: estimates of acceptance, and what README.md's lines of Python print;
 * data/engines/names.yaml: other engines' names.
 """
@@ -23,9 +23,7 @@ import jinja2
 import pandas as pd
 
 from speclab import score, stats
-from speclab.analysis.concordance import Orders
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates
 from speclab.ops import plan, report
 from speclab.plain import read_yaml
 from speclab.profiles import ROOT, load_profile, profile_names
@@ -33,7 +31,6 @@ from speclab.prompts import DOMAINS
 from speclab.replay import chain_sums, prompt_sums
 from speclab.runs import load_run
 from speclab.show.notebook import drawn_in
-from speclab.studies import atlas
 
 MEASURED = {  # by pair, in the order of the columns
     "smollm": Path("figures", "smollm", "measured.json"),
@@ -153,9 +150,9 @@ def values():
         "estimates": estimates(greedy, sampled),
         "paper": published(),
         "scale": at_scale(),
-        "ran_away": numbers("15_at_scale")["ran_away"],
-        "atlas": atlas.table_of_runs().frame,
-        "of_tasks": of_tasks(),
+        "ran_away": numbers("13_public_runs")["ran_away"],
+        "atlas": pd.read_csv(public("runs")),
+        "of_tasks": numbers("13_public_runs")["answer"],
         "sets": SETS,
         "profiles": [facts_of(name) for name in profile_names() if name != "reference"],
         "engines": read_yaml(ROOT / "data" / "engines" / "names.yaml", "fetch it again"),
@@ -226,23 +223,17 @@ def estimates(greedy, sampled):
     return {row.name: row for row in table.itertuples(index=False)}
 
 
+def public(slug):
+    """A table of notebook 13."""
+    return drawn_in(ROOT / "figures" / "smollm", "13") / f"{slug}.csv"
+
+
 def at_scale():
-    """What notebook 15 found for another pair at T = 0: proposer, weight (by request, by token),
+    """What notebook 13 found for another pair at T = 0: proposer, weight (by request, by token),
     name (as in `estimates`), domain, estimate, low, high.
     """
-    folder = drawn_in(ROOT / "figures" / "smollm", "15")
-    chains = pd.read_csv(folder / "tokens-per-pass.csv").query("gamma == 3")
-    named = {HIT + AT_0: pd.read_csv(folder / "hit.csv"), CHAIN + AT_0: chains}
-    return pd.concat(named, names=["name"]).reset_index("name")
-
-
-def of_tasks():
-    """How much the atlas' tasks differ, by method, and whether the methods agree: sentences."""
-    tasks = Orders.of(atlas.on_spec_bench(), atlas.PER_PASS)
-    spreads = tasks.spreads()
-    listed = Estimates(spreads[["method", *stats.NUMBERS]]).in_units("x").listed("method")
-    answer = atlas.tasks_in_words(spreads, tasks.agreement())
-    return f"**Does acceptance depend on the task?** {answer} Best over worst task: {listed}."
+    chains = pd.read_csv(public("llama-tokens-per-pass")).query("gamma == 3")
+    return chains.assign(name=CHAIN + AT_0)
 
 
 def published():

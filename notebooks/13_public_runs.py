@@ -1,0 +1,508 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 13. Does it hold for large models and other methods?
+#
+# The other notebooks study one small pair of models. This one reads what other people published:
+# what verification accepted in their own runs. The **atlas** comes with the kit: six methods on a
+# target of 7 billion parameters, and targets of up to 70 billion. The records of SpecDecode-Bench
+# ([arXiv:2601.11580](https://arxiv.org/abs/2601.11580), Llama-3.1-8B-Instruct) have to be fetched
+# once with `python -m speclab fetch specdecode-bench` (9 MB). Without them sections 5 to 7 are left
+# out. Does the task matter there? Does acceptance rise with depth? What does copying add?
+#
+# ![Tokens per target pass by method and task](../figures/public/13/tasks.png)
+#
+# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* `data/atlas`, and the fetched
+# files or those in SPECLAB_TRACES, whatever the profile · *writes* `figures/public/13/`.
+
+# %% tags=["parameters"]
+# a name from notebooks/profiles, or a YAML file; it does not change the public runs
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+permutations: int = 2000  # 200 to 100000; of the prompts between the tasks
+deepest: int = 8  # 3 to 16; the deepest depth of depth.csv
+# gammas of the chains on Llama-3.1-8B
+gammas: list = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20]  # 1 to 20
+gamma: int = 5  # 1 to 20; drafted tokens of EAGLE together with copying
+
+# %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
+# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
+# missing, it is cloned from SPECLAB_REPO.
+# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
+import importlib.util, os, pathlib, subprocess, sys
+
+places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
+if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
+    places.append(pathlib.Path(origin).parents[1])
+kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
+    subprocess.run(["git", "clone", "--depth=1", address, kit])
+if not (kit / "speclab/ops").is_dir():
+    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
+if str(kit) not in sys.path:
+    sys.path.insert(0, str(kit))
+from speclab.ops import hosted
+
+hosted.prepare()
+
+# %% jupyter={"source_hidden": true}
+import numpy as np
+import pandas as pd
+from scipy.stats import friedmanchisquare, rankdata
+
+from speclab import passes, score, stats
+from speclab.analysis import atlas, choose, combined
+from speclab.analysis import specdecode_bench as traces
+from speclab.analysis.significance import holm
+from speclab.copying import MOST
+from speclab.estimates import Estimates, stack
+from speclab.replay import prompt_sums
+from speclab.score import ALL, POOLED
+from speclab.show import drawings, notebook
+from speclab.starts import replay_starts, sums_of_starts
+
+RUNS = []
+READS = ["data/atlas"]
+
+# %%
+ctx = notebook.start("13_public_runs", profile, overrides)
+answers = atlas.answers()
+facts = atlas.runs().set_index("run")
+
+# %% [markdown]
+# ## 1. What is in the atlas?
+# A row is an answer of a run: the tokens it emitted, the target passes it took, and how many
+# drafted tokens each pass accepted. Texts are not in it. `data/atlas/README.md` names the sources.
+#
+# The **tokens per target pass** of a run are all its tokens over all its passes; plain decoding
+# has 1. We count them by task first. Spec-Bench has six tasks of 80 prompts; its chat is MT-Bench.
+
+# %% tags=["by-hand"]
+rows = answers[answers["run"] == "eagle"]
+print(rows[["prompt_id", "domain", "turn", "tokens", "passes"]].head(2).to_string())
+print("accepted:", rows["accepted"].iloc[0][:12], "…")
+totals = atlas.in_tasks(rows).groupby("domain")[["tokens", "passes"]].sum()
+by_hand = totals["tokens"] / totals["passes"]
+print(by_hand.round(2).to_string())
+
+# %% [markdown]
+# All turns of a conversation count as one prompt. Intervals resample whole prompts within each
+# task ([12](12_how_sure.ipynb)).
+
+# %%
+PER_PASS = score.ratio_of("tokens", "passes", "tokens per target pass")
+
+
+def sums_of(run):
+    """Tokens and target passes of each prompt of a run."""
+    of_run = answers[answers["run"] == run].astype({"prompt_id": str, "domain": str})
+    by_prompt = of_run.groupby(["prompt_id", "domain"], sort=False)
+    return by_prompt[["tokens", "passes"]].sum().astype(float).reset_index()
+
+
+speculates = facts[facts["method"] != "plain"]
+tables = {
+    (row.method, row.target, row.set): stats.by_domain(sums_of(row.Index), PER_PASS).frame
+    for row in speculates.itertuples()
+}
+of_runs = Estimates(stack(tables, ["method", "target", "set"])).at(domain=POOLED)
+shown = of_runs.wide(["method", "target", "set", "n_prompts"], "estimator")
+of_runs = of_runs.frame.drop(columns=["domain", "estimator"])
+ctx.table(of_runs, "runs", most=20, cells=shown.rename(columns={"n_prompts": "prompts"}))
+
+# %% [markdown]
+# SpS is a small draft model. EAGLE, Medusa and Hydra train heads on the target. PLD copies from the
+# text, REST from a datastore. Lookahead and Token Recycling reuse the target's own guesses. On
+# MT-Bench, Medusa's runs are not lossless: they accept *typical* tokens at temperatures up to 0.7.
+#
+# ## 2. Does the task matter?
+# Six methods ran on all of Spec-Bench with Vicuna-7B. The figure divides a method's tokens per
+# target pass on a task by the mean of its six tasks.
+
+# %%
+METHODS = {
+    "EAGLE": "eagle",
+    "Token Recycling": "recycling",
+    "Medusa": "medusa",
+    "SpS": "sps",
+    "PLD": "pld",
+    "Lookahead": "lookahead",
+}
+frames = {name: atlas.in_tasks(sums_of(run)) for name, run in METHODS.items()}
+draws = stats.jointly({name: (frame, PER_PASS) for name, frame in frames.items()})
+tasks = list(draws.prompts.domains)
+levels = draws.table(key="method")
+ctx.export(levels, "tokens-per-pass")
+of_eagle = levels.at(method="EAGLE", domain=tasks).frame.set_index("domain")["estimate"]
+assert np.allclose(of_eagle, by_hand[of_eagle.index])
+
+# %%
+over_mean = {name: draws[name][tasks].div(draws[name][ALL], axis=0) for name in METHODS}
+ctx.draw(
+    drawings.draw_relative,
+    draws.table(over_mean, "method"),
+    "tasks",
+    title="Tokens per target pass by method and task",
+    caption="Each row is divided by the method's mean over tasks. Blue is above this mean, red "
+    "below it. A column of one colour is easy, or hard, for every method. Brackets: intervals.",
+    rows="method",
+    columns="domain",
+    label="task (1 = the method's mean over tasks)",
+)
+
+# %% [markdown]
+# The best and the worst of six tasks always differ, even if the task does not matter. So we deal
+# the prompts to the tasks at random, many times, and compare the ratio of best to worst with this
+# ratio *by chance*. `p_holm` is its p-value, corrected for the number of methods.
+
+
+# %%
+def share_as_high(observed, by_chance):
+    """One-sided p-value of a permutation test; the sample itself counts."""
+    return (1 + (by_chance >= observed - 1e-12).sum()) / (1 + len(by_chance))
+
+
+of_prompt = stats.resampling_of(frames["EAGLE"], 1)  # the methods have the same prompts
+dealt = np.tile(of_prompt.domain, (permutations, 1))
+dealt = np.random.default_rng([0, 3]).permuted(dealt, axis=1)
+is_in = (dealt[..., None] == np.arange(len(tasks))).astype(float)
+rows, facts_of = {}, {}
+for name, frame in frames.items():
+    totals = of_prompt.totals(frame[["tokens", "passes"]])
+    tokens, blocks = (np.einsum("npd,p->nd", is_in, total) for total in totals.T)
+    by_chance = (tokens / blocks).max(axis=1) / (tokens / blocks).min(axis=1)
+    values = draws[name][tasks]
+    best, worst = values.iloc[0].idxmax(), values.iloc[0].idxmin()
+    rows[name] = ratio = values[best] / values[worst]
+    p_value = share_as_high(ratio[0], by_chance)
+    facts_of[name] = best, worst, by_chance.mean(), p_value
+
+# %%
+columns = ["highest", "lowest", "by_chance", "p_value"]
+facts_of = pd.DataFrame(facts_of.values(), facts_of, columns).reset_index(drop=True)
+spread = draws.table(rows, "method").frame.drop(columns="note").join(facts_of)
+spread["p_holm"] = holm(spread["p_value"])
+shown = pd.DataFrame(
+    {
+        "method": spread["method"],
+        "best task": spread["highest"],
+        "worst task": spread["lowest"],
+        "best over worst": [
+            stats.cell(*row, 2, "x") for row in spread[stats.NUMBERS].itertuples(index=False)
+        ],
+        "by chance": [f"{value:.2f}x" for value in spread["by_chance"]],
+        "p_holm": spread["p_holm"],
+    }
+)
+ctx.table(spread, "spread", cells=shown)
+
+# %% [markdown]
+# ## 3. Do the methods share one order of the tasks?
+# **Kendall's W** measures how far $m$ orders of $D$ tasks agree. With $R_t$ the sum of the ranks of
+# task $t$ over the methods,
+#
+# $$W = \frac{12 \sum_t (R_t - \bar R)^2}{m^2 (D^3 - D)} .$$
+#
+# It is 1 if all orders are the same. Unrelated orders, drawn at random, have about $1/m$. We also
+# ask it of five targets of 7 to 70 billion parameters, one method each, on the eight categories of
+# MT-Bench (ten prompts each).
+
+
+# %%
+def kendalls_w(values):
+    """Kendall's W of the orders of values (..., methods, tasks)."""
+    methods, size = values.shape[-2:]
+    sums = rankdata(values, axis=-1).sum(axis=-2)
+    squares = ((sums - sums.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1)
+    return 12 * squares / (methods**2 * (size**3 - size))
+
+
+def agreement(draws):
+    """Kendall's W with its interval, the mean of unrelated orders, and the p-value against them."""
+    values = np.stack([draws[name][[*draws.prompts.domains]] for name in draws.values], axis=1)
+    row = draws.table({"W": pd.Series(kendalls_w(values))}).frame.iloc[0]
+    size = max(permutations, 2000), *values.shape[1:]
+    unrelated = kendalls_w(np.random.default_rng([0, 4]).random(size))
+    p_value = share_as_high(row["estimate"], unrelated)
+    chance = {"unrelated": unrelated.mean(), "p_value": p_value}
+    return row[[*stats.NUMBERS, "n_prompts"]].to_dict() | chance
+
+
+# %%
+TARGETS = {
+    "EAGLE, Vicuna-7B": "eagle",
+    "REST, Vicuna-7B v1.5": "rest",
+    "Medusa, Vicuna-13B": "medusa-13b",
+    "Medusa, Vicuna-33B": "medusa-33b",
+    "EAGLE, Llama-2-70B": "eagle-70b",
+}
+categories = atlas.sources()["mt_bench"]["categories"]
+on_mt_bench = {name: sums_of(run) for name, run in TARGETS.items()}
+on_mt_bench = {
+    name: (rows[rows["domain"].isin(categories)], PER_PASS) for name, rows in on_mt_bench.items()
+}
+orders = {
+    "6 methods on Vicuna-7B, tasks": agreement(draws),
+    "5 targets, one method each, categories": agreement(stats.jointly(on_mt_bench)),
+}
+orders = pd.DataFrame(orders).T.reset_index(names="compared")
+values = np.array([draws[name][tasks].iloc[0] for name in METHODS])
+friedman = friedmanchisquare(*values.T).statistic  # another name of the same number
+assert np.isclose(friedman / (values.shape[0] * (len(tasks) - 1)), orders["estimate"].iloc[0])
+ctx.export(orders, "orders")
+ctx.say(
+    "\n".join(
+        f"* {row.compared}: W = {stats.cell(row.estimate, row.low, row.high, 2)}, unrelated orders "
+        f"{row.unrelated:.2f} (p = {row.p_value:.3f})"
+        for row in orders.itertuples()
+    )
+)
+
+# %% [markdown]
+# The methods ran on the same prompts, and a prompt that is easy for one is often easy for others.
+# So some agreement would be there without tasks.
+#
+# ## 4. Does acceptance rise with depth?
+# How often is the token at a depth accepted if all tokens above it were? Only passes count whose
+# draft and answer are long enough. In a tree any drafted token may continue the accepted path. A
+# pass in which PLD finds nothing to copy counts as rejected at depth 1.
+
+
+# %%
+def accepted_by_depth(run):
+    """Acceptance at each depth that the run drafts, up to `deepest`."""
+    rows = atlas.in_tasks(atlas.passes_of(run))
+    depths = range(1, min(deepest, int(rows["drafted"].max())) + 1)
+    share = score.ratio_of("accepted", "reached")
+    return stats.jointly({depth: (passes.depth_counts(rows, depth), share) for depth in depths})
+
+
+at_depths, changes = {}, {}
+for name, run in METHODS.items():
+    of_depth = accepted_by_depth(run)
+    at_depths[name] = of_depth.table(key="depth").at(domain=POOLED)
+    change = (of_depth[3] - of_depth[1])[POOLED]
+    changes[name] = of_depth.table({"change": change}, key="number")
+at_depths = Estimates.stacked(at_depths, "method")
+changes = Estimates.stacked(changes, "method").in_units("points")
+ctx.export(at_depths, "depth")
+
+# %%
+shown = changes.wide("method", "number").rename(columns={"change": "depth 3 minus depth 1"})
+for place, depth in enumerate((1, 3), start=1):
+    of_each = at_depths.at(depth=depth).frame["estimate"]
+    shown.insert(place, f"depth {depth}", [f"{100 * value:.0f} %" for value in of_each])
+ctx.table(changes, "depth-change", cells=shown)
+
+# %% [markdown]
+# Only drafts at easy places get deep ([04](04_depth_profile.ipynb)), which raises the numbers. The
+# drafts of EAGLE, Medusa and Token Recycling are trees with fewer candidates at greater depth,
+# which lowers them.
+#
+# ## 5. Llama-3.1-8B: tokens per target pass by request
+# The authors ran four prompt sets at temperature 0: gsm8k (school maths), cnn (summaries),
+# instructcoder (code edits) and sharegpt (chats). For each position of 1,410 texts they publish how
+# many drafted tokens the target accepts in a block that begins there (`starts`), for **EAGLE** and
+# for an n-gram **lookup**, which copies from the text. So we can replay chains of up to 20 tokens
+# exactly, without a model.
+
+# %%
+bench = traces.read_traces()
+if bench:
+    starts = {"EAGLE": bench.of(traces.EAGLE), "lookup": bench.of(traces.LOOKUP)}
+    eagle = starts["EAGLE"]
+    sets = list(score.domains_in(eagle))
+    ran_away = bench.texts.loc[bench.texts["ran_away"], "prompt_id"]
+    ctx.record(ran_away=len(ran_away))
+else:
+    ctx.say(f"**Sections 5 to 7 are left out.** {traces.ABSENT}")
+
+# %% tags=["by-hand"]
+if bench:
+    text = eagle[eagle["prompt_id"] == eagle["prompt_id"].iloc[0]]
+    print(text[["prompt_id", "position", "accepted", "remaining"]].head(2).to_string())
+    accepted = text["accepted"].tolist()
+    position, count = 0, 0
+    while position < len(accepted):
+        position += min(accepted[position], 3) + 1  # at gamma 3; one token is the target's own
+        count += 1
+    print(f"{len(text)} tokens in {count} target passes: {len(text) / count:.2f} per target pass")
+    by_kit = sums_of_starts(text, [3])
+    assert (by_kit["emitted"].item(), by_kit["blocks"].item()) == (len(text), count)
+
+# %% [markdown]
+# **By request**, every text's own ratio counts the same.
+#
+# <details><summary>And by token?</summary>
+# By token, all tokens of a set are divided by all its passes, and a few texts decide. Ten texts
+# stopped only at the limit of 8,192 tokens. The five of them in instructcoder hold more than a
+# quarter of the tokens of EAGLE's run there. `llama-tokens-per-pass.csv` has both weights.
+# </details>
+
+# %%
+tables = {}
+for proposer, rows in starts.items() if bench else ():
+    sums = sums_of_starts(rows, gammas)
+    sums["of_text"] = sums["emitted"] / sums["blocks"]
+    has_ended = ~sums["prompt_id"].isin(ran_away)
+    by_token = score.ratio_of("emitted", "blocks")
+    for weight, (part, estimator) in {
+        "by request": (sums, score.mean_of("of_text")),
+        "by token": (sums, by_token),
+        "by token, without runaway texts": (sums[has_ended], by_token),
+    }.items():
+        by_gamma = {number: (chain, estimator) for number, chain in part.groupby("gamma")}
+        tables[proposer, weight] = stats.jointly(by_gamma).table(key="gamma").frame
+
+# %%
+if bench:
+    per_pass = Estimates(stack(tables, ["proposer", "weight"]))
+    ctx.plot(
+        per_pass,
+        x="gamma",
+        only={"weight": ["by request"], "domain": sets},
+        columns="proposer",
+        y="tokens per target pass",
+        reference=1,
+        reference_name="plain decoding",
+        slug="llama-tokens-per-pass",
+        title="Tokens per target pass of Llama-3.1-8B by gamma and prompt set",
+        caption="Every request counts the same. Where a curve is flat, more drafted tokens gain "
+        "nothing. Bands: intervals over prompts.",
+    )
+
+# %% [markdown]
+# ## 6. Llama-3.1-8B: what depth costs a head
+# EAGLE drafts a deep token from its own guesses instead of the target's states. A new block that
+# begins at the same place has the target's states. With $a_d$ the acceptance at depth $d$ and $b_3$
+# that of the first token of a new block at the places of depth 3,
+#
+# $$a_3 - a_1 = \underbrace{(b_3 - a_1)}_{\text{selection}} +
+#   \underbrace{(a_3 - b_3)}_{\text{cost of depth}} .$$
+#
+# Here every position of a text is a start, so depth 1 is every position. Texts that ran away are
+# left out.
+
+# %%
+if bench:
+    ended = eagle[~eagle["prompt_id"].isin(ran_away)].reset_index(drop=True)
+    ended["first"] = ended["accepted"] > 0
+    ended["third"] = ended["accepted"] > 2
+    ended["new_block"] = ended["first"].shift(-2, fill_value=False)
+    reached = ended[(ended["accepted"] >= 2) & (ended["remaining"] > 2)]
+    of_depth = stats.jointly(
+        {
+            "a1": (ended, score.mean_of("first")),
+            "b3": (reached, score.mean_of("new_block")),
+            "a3": (reached, score.mean_of("third")),
+        },
+        same=False,
+    )
+    parts = {
+        "depth 3 minus depth 1": of_depth["a3"] - of_depth["a1"],
+        "selection": of_depth["b3"] - of_depth["a1"],
+        "cost of depth": of_depth["a3"] - of_depth["b3"],
+    }
+    parts = of_depth.table(parts, "EAGLE").at(domain=sets).in_units("points", digits=1)
+    ctx.table(parts, "llama-depth-parts", rows="EAGLE", columns="domain")
+
+# %% [markdown]
+# Drafts get deep where the text is easy, as with our pair, and a head loses this gain again.
+#
+# ## 7. Llama-3.1-8B: EAGLE and copies together
+# Where at least $m$ of the last tokens occurred before, a block copies what followed them, up to 16
+# tokens; elsewhere EAGLE drafts a chain. We fit $m$ on one half of each set's prompts and judge it
+# on the other half. The **perfect choice** knows at each position which of the two gets further.
+#
+# EAGLE's records are of another run than the texts, so we keep only prompts whose two texts have
+# the same length and did not run away. They are mostly short texts, and EAGLE emits more on them
+# than on the others (`prompts-used.csv`).
+
+# %%
+if bench:
+    kept = bench.texts[bench.texts["same_length"] & ~bench.texts["ran_away"]]
+    columns = ["prompt_id", "prompt_token_ids", "generated_token_ids"]
+    tokens = {name: pair for name, *pair in kept[columns].itertuples(index=False)}
+    of_kept = eagle[eagle["prompt_id"].isin(tokens)].reset_index(drop=True)
+    both = combined.with_copies(of_kept, tokens)
+
+    # at each position the better of the two, as one proposer
+    drafted = np.minimum(both["accepted"], gamma)
+    better = both.assign(accepted=np.maximum(drafted, both["copied"]), limit=MOST)
+    perfect = prompt_sums(replay_starts(better, MOST)).rename(columns={"blocks": "cost"})
+
+    ways = combined.ways(both, gamma, folds=2)
+    choices = {
+        "EAGLE alone": ways[combined.DRAFT],
+        "copying alone": ways[combined.COPIES],
+        "both together": ways[combined.BOTH],
+        "perfect choice": choose.Choice(perfect),
+    }
+    together = choose.speeds(choices).table(key="proposer")
+
+# %%
+if bench:
+    ctx.plot(
+        together,
+        x="domain",
+        only={"domain": sets},
+        hue="proposer",
+        kind="points",
+        y="tokens per target pass",
+        x_label="",
+        reference=1,
+        reference_name="plain decoding",
+        slug="together",
+        title="Tokens per target pass of EAGLE, of copying and of both together",
+        caption="By prompt set, on the prompts whose two texts have the same length. The perfect "
+        "choice is the most that choosing between the two could reach. Bars: intervals.",
+    )
+    ctx.say(f"{len(kept):,} of {len(bench.texts):,} prompts are used.")
+
+# %%
+if bench:
+    sums = sums_of_starts(eagle, [gamma])
+    sums["prompts are"] = "left out"
+    sums.loc[sums["prompt_id"].isin(kept["prompt_id"]), "prompts are"] = "used"
+    sums.loc[sums["prompt_id"].isin(ran_away), "prompts are"] = "ran away"
+    groups = sums.groupby(["domain", "prompts are"])
+    used = groups[["emitted", "blocks"]].sum()
+    used["prompts"] = groups.size()
+    used["tokens per text"] = used["emitted"] / used["prompts"] + 1
+    used["EAGLE alone"] = used["emitted"] / used["blocks"]
+    ctx.export(used[["prompts", "tokens per text", "EAGLE alone"]].reset_index(), "prompts-used")
+
+# %%
+verdicts = stats.verdict(changes.frame["low"], changes.frame["high"])
+matters = (spread["p_holm"] < 0.05).sum()
+everywhere = matters == len(METHODS)
+ctx.answer(
+    f"{'Yes' if everywhere else 'In part'}. The task matters for {'all ' * everywhere}{matters} "
+    f"methods: the best task gives up to {spread['estimate'].max():.1f} times as many tokens per "
+    "target pass as the worst. But acceptance falls with depth for "
+    f"{(verdicts == stats.BELOW).sum()} methods."
+)
+
+# %% [markdown]
+# ## Try it
+# 1. Run `atlas.passes_of("medusa-33b")`. Why does it fail?
+#
+# <details><summary>Answer</summary>
+# The source has totals per answer only. So tokens per target pass are exact, and nothing can be
+# said by depth.</details>
+#
+# 2. Set `gamma = 10`. Does the gain from copying grow or shrink?
+#
+# <details><summary>Answer</summary>
+# It shrinks a little. Where a long copy is accepted, a long chain of EAGLE often is, too.</details>
+#
+# ## What this does not show
+# Time: tokens per target pass are no speed-up. Sampling, newer targets, EAGLE's tree on
+# Llama-3.1-8B, and other prompts: the methods share theirs, so their agreement does not show by
+# itself that tasks have an order. Next: [14](14_your_log.ipynb) reads a log of your own decoder.
