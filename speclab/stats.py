@@ -29,7 +29,7 @@ from speclab.prompts import DOMAINS
 from speclab.score import ALL, POOLED, Estimator, across, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
-FEW_PROMPTS = 20  # per domain; with fewer, intervals cover less than 95 % (notebook 13)
+FEW_PROMPTS = 20  # per domain; with fewer, intervals cover less than 95 % (notebook 12)
 UNNAMED = "one domain"  # the domain of a frame without the column `domain`
 NO_INTERVAL = "too few rows: undefined in the sample, or in more than 5 % of the resamples"
 TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"

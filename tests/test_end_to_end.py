@@ -45,17 +45,10 @@ PARAMETERS = {
     "check_prompts=2 check_repeats=1",
     "10_wall_clock": "prompts_per_domain_timed=2 new_tokens=12 repeats=2 pass_repeats=3 "
     "gammas=[1,4] folds=2",
-    "11_paper_audit": "cs=[0.05,0.29,1.0] beside=[tiny]",
-    "12_try_it": "new_tokens=16",
-    "13_how_sure": "new_tokens=[8]",
-    "14_serving": "max_gamma=3 budget=4 requests=40 streams=3 batches=[1,4]",
-    "15_at_scale": "gammas=[1,3] batches=[1] deepest=3",
-    "16_your_log": "gammas=[1,4] parts=3 most_requests=60",
-    "17_atlas": "permutations=200 deepest=3",
-    "18_trained_heads": "largest_gamma=4 deepest=3 decoded_gamma=2 prompts_per_domain_timed=1 "
-    "new_tokens=8 pass_repeats=3 pass_tries=1",
+    "01_load_models": "new_tokens=16",
+    "11_paper_audit": "cs=[0.05,0.29,1.0] beside=[]",
 }
-PAIRS = {"18_trained_heads": "smollm"}  # of recorded traces only; the others run on `tiny`
+PAIRS: dict[str, str] = {}  # of notebooks that do not run on `tiny`
 AS_A_USER = "00_by_hand"  # others in kernels: test_jupyterlab, and the slow ones
 PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with all files of the pairs
 
@@ -108,7 +101,7 @@ def command(name, out, changed):
 @pytest.fixture(autouse=True)
 def others_traces(request, monkeypatch):
     """The files that notebook 15 reads; without them it is skipped."""
-    if "15_at_scale" in request.node.name:
+    if "13_public_runs" in request.node.name:
         if SHARED.is_dir():
             monkeypatch.setenv("SPECLAB_TRACES", str(SHARED))
         if specdecode_bench.read_traces() is None:

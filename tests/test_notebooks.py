@@ -129,8 +129,8 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     assert "1 of 2 rows" in more.data
     read = [json.loads((ctx.figures / f"{n}.json").read_text()) for n in ("captions", "numbers")]
     assert read == [{"by-domain": caption}, {"tau": 1.235, "pairs": 2, "answer": "Yes."}]
-    another = notebook.start("15_at_scale", "tiny")
-    assert another.figures == tmp_path / "figures/llama-3.1-8b/15"
+    another = notebook.start("13_public_runs", "tiny")
+    assert another.figures == tmp_path / "figures/public/13"
     files = {path.name for path in ctx.figures.glob("by-domain*")}
     assert files == {f"by-domain{end}" for end in (".csv", ".png", ".pdf", ".svg", "-column.pdf")}
     assert {path.name for path in ctx.figures.glob("table-1*")} == {"table-1.csv", "table-1.tex"}
@@ -146,7 +146,7 @@ def test_sentences_show_names_as_they_are(tmp_path, monkeypatch, shown):
     ]
     (tmp_path / "own_set.jsonl").write_text("\n".join(map(json.dumps, rows)))
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
-    ctx = notebook.start("12_try_it", "tiny", {"prompts": str(tmp_path / "own_set.jsonl")})
+    ctx = notebook.start("01_load_models", "tiny", {"prompts": str(tmp_path / "own_set.jsonl")})
     for name in [*names, "3<u>"]:
         ctx.say(f"**In {name}** the domain `a_b` is seen.")
         said = BeautifulSoup(markdown2html(shown[-1].data), "html.parser")
@@ -192,8 +192,8 @@ def test_the_answer_is_the_first_output_and_code_is_behind_a_switch(tmp_path, mo
     [
         ("00", {"domains": ["math"], "prompts_per_domain": 5, "max_new_tokens": 8}, 0),
         ("08", {}, 6),
-        *((f"{n:02}", changes, 0) for n in range(18) for changes in ({}, {"top_k": 2})),
-        *((f"{n:02}", {"domains": ["math"]}, 0) for n in (*range(2, 11), 13, 14)),
+        *((f"{n:02}", changes, 0) for n in range(15) for changes in ({}, {"top_k": 2})),
+        *((f"{n:02}", {"domains": ["math"]}, 0) for n in (*range(2, 11), 12)),
         ("03", {"temperature": 0.7}, 0),
         *((number, {"branches": 1, "top_p": 0.9}, 0) for number in notebook.SAMPLED_TREES),
     ],
@@ -222,7 +222,7 @@ def test_a_notebook_by_position_refuses_a_head_and_others_take_it(tmp_path):
     settings = load_profile("tiny", {"draft": str(tmp_path)})
     reason = notebook.lacks("07_x", settings)
     assert "is a trained head" in reason and "02, 04, 08" in reason and "\n" not in reason
-    assert all(notebook.lacks(f"{n:02}_x", settings) == "" for n in range(18) if n != 7)
+    assert all(notebook.lacks(f"{n:02}_x", settings) == "" for n in range(15) if n != 7)
 
 
 def test_threads_follow_the_environment(monkeypatch):

@@ -233,7 +233,7 @@ def test_a_package_does_what_needs_no_clone_and_says_what_does(package, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", ["03_domain_acceptance", "13_how_sure"])
+@pytest.mark.parametrize("name", ["03_domain_acceptance", "12_how_sure"])
 def test_a_notebook_beside_a_study_runs_with_the_package(name, package, tmp_path):
     """Its runs and figures are written beside it, not where the package is."""
     for part in ("target", "draft"):

@@ -217,14 +217,14 @@ def reported(tmp_path_factory):
         [path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")], (report.DONE, "")
     )
     ended["07_rejection_causes"] = report.FAILED, "cell [3]: no"
-    ended["15_at_scale"] = report.NEEDS_FILES, "The files are not here."
+    ended["13_public_runs"] = report.NEEDS_FILES, "The files are not here."
     outcomes = [
         SimpleNamespace(name=name, status=status, error=error)
         for name, (status, error) in ended.items()
     ]
     remarks = dict.fromkeys(ended, "")
     with pytest.MonkeyPatch.context() as patch:
-        for number in ("00", "02", "03", "10", "14"):
+        for number in ("00", "02", "03", "10"):
             path = place / "figures" / "smollm" / number / "numbers.json"
             headline = f"**1.5x** as fast as plain decoding by {number}"
             facts = json.loads(path.read_text("utf-8")) | {"headline": headline}
@@ -256,7 +256,7 @@ def test_the_report_has_ten_findings_in_order_and_says_what_is_off(reported):
     findings, rest = page.split("All notebooks")
     order = [one.strip(".") for one in re.findall(r"quiet>\s*(?:<a [^>]*>)?(\d+\.) ", findings)]
     assert order == [str(int(number)) for number in report.FINDINGS]
-    assert "Of 19 notebooks 1 failed, 1 lacked files." in page
+    assert "Of 15 notebooks 1 failed, 1 lacked files." in page
     assert "Failed: cell [3]: no" in rest and "here.." not in page
     assert rest.count(report.COMMITTED) == 1 and rest.count("<img") == 1, "its figures, labelled"
 

@@ -10,6 +10,7 @@ import pytest
 from speclab import runs
 from speclab.__main__ import main
 from speclab.ops.run_plan import FORMER, chosen, declared, kinds_named
+from speclab.plain import say_once
 from speclab.profiles import ROOT, load_profile
 
 SOURCES = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
@@ -149,6 +150,13 @@ def test_a_notebook_that_was_renamed_is_found_by_its_former_name():
     for old, new in FORMER.items():
         (path,) = chosen([old])
         assert path.stem == new
+    assert chosen(["18", "15"]) == chosen(["08", "13"])
+
+
+def test_a_number_that_names_another_notebook_now_is_printed_with_its_name(capsys):
+    say_once.cache_clear()
+    (path,) = chosen(["12"])
+    assert path.stem in capsys.readouterr().out
 
 
 def test_what_a_profile_cannot_or_need_not_record_is_not_planned(tmp_path):

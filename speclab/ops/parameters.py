@@ -39,11 +39,24 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
 
 
 # parameters that notebooks no longer have, and what to do instead
+EQUAL = "a test holds the decoder equal to the replay, for every gamma"
+TIMED = "notebook 10 measures time"
 GONE = {
-    "decoded_gammas": "a test holds the decoder equal to the replay, for every gamma",
-    "decoded_prompts": "a test holds the decoder equal to the replay, for every gamma",
-    "entropy_bins": "bins of entropy are no longer shown",
+    **dict.fromkeys(["decoded_gammas", "decoded_prompts"], EQUAL),
+    **dict.fromkeys(["decoded_gamma", "decoded_prompts_per_domain", "decoded_tokens"], TIMED),
+    **dict.fromkeys(["pass_repeats", "pass_tries", "rounds", "new_tokens"], TIMED),
+    "article_int4": "the article's number stands in notebook 08",
     "bins": "use n_bins",
+    "entropy_bins": "bins of entropy are no longer shown",
+    "public_runs": "notebook 13 reads all public runs",
+    "article_cost": "the article's cost stands in notebook 11",
+    "parts": "drift along the log is a table",
+    "tried": "use gammas",
+    "batches": "notebook 10 has the batches of a server",
+    "streams": "streams are no longer simulated",
+    "wanted_overlap": "use wanted",
+    "largest_gamma": "use max_gamma",
+    "level": "intervals are 95 % intervals",
 }
 
 

@@ -39,15 +39,14 @@ FINDINGS = {
     "09": "policies",  # one setting for all is as good
     "05": "reliability",  # the draft knows when it fails
     "04": "depth-or-place",  # depth is selection
-    "11": "claims",  # the paper's acceptance belongs to no lossless decoder
-    "15": "together",  # at scale
+    "11": "costs",  # the paper's acceptance belongs to no lossless decoder
+    "13": "tasks",  # large pairs order the tasks alike
 }
 
 # findings that are not the profile's own
 ELSEWHERE = {
     "00": "From a toy example with five words, not from this pair.",
-    "15": "From another pair, not from this pair.",
-    "17": "From public runs of other pairs, not from this pair.",
+    "13": "From public runs of other pairs, not from this pair.",
 }
 
 

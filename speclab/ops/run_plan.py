@@ -15,12 +15,23 @@ from pathlib import Path
 from speclab import runs
 from speclab.estimates import counted
 from speclab.ops import pair, plan
-from speclab.plain import Facts, near
+from speclab.plain import Facts, near, say_once
 from speclab.profiles import MODELS, ROOT, Profile
 from speclab.prompts import HUB_SETS
 from speclab.show import notebook as kit
 
-FORMER = {"06_entropy_paradox": "06_chat_paradox"}  # notebooks by their former names
+# notebooks by their former names; CHANGELOG.md has the table
+FORMER = {
+    "06_entropy_paradox": "06_chat_paradox",
+    "12_try_it": "01_load_models",
+    "13_how_sure": "12_how_sure",
+    "14_serving": "10_wall_clock",
+    "15_at_scale": "13_public_runs",
+    "16_your_log": "14_your_log",
+    "17_atlas": "13_public_runs",
+    "18_trained_heads": "08_better_drafts",
+}
+REUSED = ("12", "13", "14")  # numbers that name another notebook than before
 JUDGED = "judged_prompts_per_domain"  # a parameter of 08
 # bytes per row of a recorded table, and the size of a run's folder as a multiple of its tables: the
 # tables and the parts that they were made from. Measured on the tiny pair
@@ -95,6 +106,8 @@ def chosen(wanted: Sequence[str], root: Path = ROOT) -> list[Path]:
     for stem in stems:
         if stem not in known:
             raise ValueError(f"no notebook {stem!r}: {near(stem, known)}")
+        if stem in REUSED:
+            say_once(f"notebook {stem} is {known[stem].stem}; before, this number named another")
     return sorted({known[stem] for stem in stems}) or paths
 
 

@@ -141,44 +141,6 @@ def _places(frame: pd.DataFrame) -> dict[int, float]:
     return places
 
 
-# ---- one word ------------------------------------------------------------------------------------
-
-KEPT, RECOVERED = (
-    {"color": LOOKS[kind].face, "edgecolor": LOOKS[kind].edge} for kind in ("accepted", "recovered")
-)
-REJECTED = {"color": "white", "edgecolor": "#444444", "hatch": "/////"}
-
-
-def draw_rule(frame: pd.DataFrame) -> Figure:
-    """What becomes of one drafted word, in three panels: the draft's words and the kept part of
-    them, the residual, and the output. `frame` has one row per word: word, p, q, residual,
-    accepted, recovered.
-    """
-    targets = {"markersize": 24, "markeredgewidth": 2.2, "label": "p, the target"}
-    kept = frame["accepted"]
-    recovered = frame["recovered"]
-    kept_bars = ("accepted: min(p, q)", kept, KEPT)
-    rejected_bars = ("rejected: q − min(p, q)", frame["q"] - kept, REJECTED)
-    recovered_bars = ("recovered", recovered, RECOVERED)
-    panels = {
-        "1  Accepted and rejected words": [kept_bars, rejected_bars],
-        "2  Residual": [("_", frame["residual"], RECOVERED)],
-        "3  Output": [kept_bars, recovered_bars],
-    }
-    figure, grid = figures.row_of_panels(3, 2.7, sharey=True)
-    for axes, (title, bars) in zip(grid, panels.items(), strict=True):
-        bottom = 0
-        for label, heights, look in bars:
-            axes.bar(frame["word"], heights, bottom=bottom, label=label, **look)
-            bottom = heights
-        axes.set(title=title, ylim=(0, 0.9), xlabel="next word")
-        if len(bars) > 1:
-            axes.plot(frame["p"], "k_", **targets)
-    grid[0].set_ylabel("probability")
-    figures.legend_above(figure, *grid)
-    return figure
-
-
 def draw_check(frame: pd.DataFrame) -> Figure:
     """Measured against predicted speed-up, one point per prompt: domain, promised, plain_s,
     policy_s. On the line both are equal.

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 OF_THE_PAPER = ("11",)  # notebooks that need the paper's domains, by their names
 # all other notebooks have intervals, which need stats.MIN_PROMPTS prompts in a domain
-WITHOUT_INTERVALS = ("00", "01", "12", "13", "15", "16", "17")
-LEAST_TOKENS = {"07": 16, "14": 16}  # new tokens; the others of them need 2
+WITHOUT_INTERVALS = ("00", "01", "13", "14")
+LEAST_TOKENS = {"07": 16}  # new tokens; the others of them need 2
 BY_POSITION = ("07",)  # notebooks that correct a draft's ranks, one rank per position
 # notebooks that read trees hung on sampled text: each node needs a probability under the draft
-SAMPLED_TREES = ("02", "03", "04", "05", "06", "07", "11", "13", "14")
+SAMPLED_TREES = ("02", "03", "04", "05", "06", "07", "11", "12")
 
-# whose numbers they are, of notebooks that read one pair's traces whatever the profile
+# the folder of figures of notebooks that read public runs, whatever the profile
 OWN_PAIR = {"13": "public"}
-ANSWER_WORDS, ANSWER_NUMBERS = 44, 8  # at most, in an answer
+ANSWER_WORDS, ANSWER_NUMBERS = 40, 4  # at most, in an answer
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 ANSWER = "answer"  # the place of a notebook's first output, filled at its end
 PENDING, ANSWERED = "*The answer is computed at the end.*", "**Answer.** "  # how that output begins
@@ -349,7 +349,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     if number in BY_POSITION and drafts_by_head(profile):
         return (
             f"needs a draft with one rank per position. {profile.draft.path} is a trained head, "
-            "whose ranks depend on where a block begins. Run notebooks 02, 04, 08, 10 or 18"
+            "whose ranks depend on where a block begins. Run notebooks 02, 04, 08 or 10"
         )
     is_cut = 0 < profile.top_k < profile.branches or profile.top_p < 1 < profile.branches
     if is_cut and number in SAMPLED_TREES:
@@ -357,7 +357,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
             f"needs a draft probability for each of the {profile.branches} branches. "
             f"top_k={profile.top_k} and top_p={profile.top_p:g} can exclude some of them: set "
             f"branches=1, or top_k=0 (or {profile.branches} or more) and top_p=1. Notebooks 01, "
-            "08, 09, 10 and 12 run with any top_k and top_p"
+            "08, 09 and 10 run with any top_k and top_p"
         )
     return ""
 
@@ -387,7 +387,7 @@ def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
     if len(without) < len(few):
         said += (
             f" With fewer than {stats.FEW_PROMPTS} prompts per domain, 95 % intervals are less "
-            "reliable (notebook 13)."
+            "reliable (notebook 12)."
         )
     if without:
         said += f" With fewer than {stats.MIN_PROMPTS} we give no interval ({named(without)})."
