@@ -88,11 +88,7 @@ def test_studies_of_traces_are_imported(tmp_path):
     "notebook",
     [
         "04_depth_profile",
-        *(
-            pytest.param(p.stem, marks=pytest.mark.slow)
-            for p in READING
-            if p.stem[:2] != "04"
-        ),
+        *(pytest.param(p.stem, marks=pytest.mark.slow) for p in READING if p.stem[:2] != "04"),
     ],
 )
 def test_a_notebook_that_reads_traces_runs(tmp_path, notebook):
