@@ -61,7 +61,7 @@ ctx = notebook.start("09_budgets_and_routing", profile, overrides)
 base = ctx.profile.replace(temperature=0.0)
 greedy = runs.load_or_record(base, "greedy")
 sets = prompt_sets.read(ctx.profile, Text.recorded(base, "greedy"))
-sets = {name: each for name, each in prompt_sets.with_all_domains(sets).items() if not each.is_part}
+sets = prompt_sets.with_all_domains(sets)
 own, last = sets[OWN], prompt_sets.last(sets)
 
 # %% [markdown]
@@ -139,7 +139,7 @@ assert np.allclose(by_hand, alike.loc[by_hand.index, by_hand.columns])
 def speeds_of(choices, counted, n=stats.RESAMPLES):
     """Speed-up over plain decoding of each policy, over the same resamples of prompts."""
     speeds = choose.speeds(choices, n)
-    factors = []  # of each round of timing, by policy: its speed-ups over those at all rounds' costs
+    factors = []  # by round and policy: speed-ups at the costs of one round over those of all
     for round_costs in rounds:
         there = choose.prompt_costs(counted, settings, round_costs)
         judged = {name: Choice(there.judged(choice.settings)) for name, choice in choices.items()}
@@ -218,7 +218,10 @@ prompts_of = {OWN: runs.profile_prompts(base)}
 for source in runs.sets_asked(base, own.prompts.index):
     of_set = runs.of_kind(base, runs.kind_of_set(source))
     prompts_of[prompt_sets.set_name(source)] = runs.profile_prompts(of_set)
-texts = {name: {each.prompt_id: each.text for each in prompts_of[name]} for name in sets}
+texts = {}  # by set and prompt_id
+for name, each in sets.items():
+    whole = prompts_of[prompt_sets.SECOND if each.is_part else name]
+    texts[name] = {prompt.prompt_id: prompt.text for prompt in whole}
 
 # %%
 known = by_prompt.prompts  # prompt_id and domain, in the order of the costs
@@ -323,13 +326,7 @@ ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
 served = {}
 for name, each in sets.items():
     table = speeds[name].table(key="policy").without(domain=POOLED, policy=ORACLE)
-    served[name] = (
-        each.shown(table, ALL)
-        if name == OWN
-        else each.shown(table).pipe(
-            lambda rows, table=table: pd.concat([rows, table.at(domain=ALL).frame])
-        )
-    )
+    served[name] = table.frame[table.frame["domain"].isin([*each.new, ALL])]
 served = Estimates.stacked(served, "set").in_units("x")
 ctx.table(
     served.without(policy=ROUTER) if several else served,
@@ -387,8 +384,8 @@ ctx.plot(
     slug="by-cost",
     title="Gain in speed over one setting for all, by the cost of a draft pass",
     stamp=stamp,
-    caption="Mean of the domains. Where a draft is expensive, plain decoding is the best setting of "
-    "more and more prompts. Bands: intervals over prompts.",
+    caption="Mean of the domains. Where a draft is expensive, plain decoding is the best setting "
+    "of more and more prompts. Bands: intervals over prompts.",
 )
 
 # %%
