@@ -37,7 +37,6 @@ PURE = (
     "analysis.combined",
     "analysis.power",
     "analysis.choose",
-    "analysis.router",
     "analysis.token_kinds",
     "analysis.bins",
     "analysis.association",
@@ -53,7 +52,6 @@ PURE = (
     "studies.paper_audit.evidence",
     "analysis.claims",
     "studies.paper_audit.author_records",
-    "studies.budgets_and_routing.serving",
     "explore.trace_data",
     "explore.page",
     "ops.plan",
@@ -206,9 +204,6 @@ def test_rooms(module):
     assert wrong_imports(module, MODULES[module]) == []
 
 
-WITH = {"serving": "budgets_and_routing"}  # two notebooks on one study
-
-
 @each_notebook
 def test_a_notebook_imports_its_own_study_only(source):
     studies = {
@@ -217,7 +212,7 @@ def test_a_notebook_imports_its_own_study_only(source):
         if room_of(name) == "studies" and "." in name
     }
     name = source.stem[3:]
-    assert studies <= {WITH.get(name, name)}
+    assert studies <= {name}
 
 
 @pytest.mark.parametrize(

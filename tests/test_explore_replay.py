@@ -15,7 +15,6 @@ from speclab.analysis import choose, combined, rejection_rule
 from speclab.cost import Costs
 from speclab.explore import page, trace_data
 from speclab.studies import by_hand, gamma_sweep
-from speclab.studies.budgets_and_routing import serving
 from speclab.tree import chain, static_tree
 
 PAIRS = ("tiny", "smollm")
@@ -239,7 +238,7 @@ def test_lookups_are_the_kits(pages, recorded, pair):
 
 @pytest.mark.parametrize("batch", [2, 8])
 @pytest.mark.parametrize("machine", MACHINES, ids=("accelerator", "processor", "measured"))
-def test_a_batch_is_priced_as_in_notebook_14(pages, machine, batch):
+def test_a_batch_is_priced_as_in_notebook_10(pages, machine, batch):
     tree = SHAPES[22]
     found = pages["tiny"].evaluate(
         """([shapes, machine]) => shapes.map((shape) => {
@@ -248,7 +247,11 @@ def test_a_batch_is_priced_as_in_notebook_14(pages, machine, batch):
         })""",
         [[CHAINS[7], tree], {**machine, "batch": batch}],
     )
-    costs = serving.batched(costs_of(machine), batch, 9)
+    wide, sizes = costs_of(machine), np.arange(1, 10)
+    one = wide.v(batch)
+    drafting, verifying = ([*ratio(sizes * batch) / one] for ratio in (wide.c, wide.v))
+    loops = (wide.loop(True) / one, wide.loop(False) / one)
+    costs = Costs(wide.target_ms * one / batch, (*sizes,), (*drafting,), (*verifying,), *loops)
     for prices, shape in zip(found, (CHAINS[7], tree), strict=True):
         assert_allclose(prices, choose.costs_by_levels(tree_of(shape), costs), rtol=1e-12)
 
