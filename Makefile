@@ -35,7 +35,7 @@ READY := check-python
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env reproduce test test-numeric golden test-lowest test-full bench bench-shapes gpu-check pair tiny-pair router author-records doctor lab notebooks sources picture readme lint clean clean-all check-host check-python
+.PHONY: help env reproduce test test-numeric golden test-lowest test-full bench bench-shapes gpu-check pair tiny-pair author-records doctor lab notebooks sources picture readme lint clean clean-all check-host check-python
 
 help: ## list the targets
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=folder, or VENV= for the active environment] [PYTHON=$(PYTHON)]"
@@ -91,10 +91,6 @@ lab: $(READY) ## open JupyterLab on the notebooks; ARGS="--no-browser --port=889
 
 author-records: $(READY) ## download the node records of the paper's authors into data/runs/author-records, and check their git ids
 	@"$(PY)" -m speclab fetch author-records $(ARGS)
-
-router: $(READY) ## train the prompt router again from DATA=folder of training text (half a minute)
-	@test -n "$(DATA)" || { echo "make router needs the training text: DATA=folder"; exit 2; }
-	@"$(PY)" -m data.routing.prepare --data "$(DATA)" $(ARGS)
 
 tiny-pair: $(READY) ## train the tiny pair again from DATA=folder of training text (one to two hours; continues after a stop)
 	@test -n "$(DATA)" || { echo "make tiny-pair needs the training text: DATA=folder"; exit 2; }

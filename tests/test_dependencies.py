@@ -36,7 +36,6 @@ PURE = (
     "analysis.combined",
     "analysis.power",
     "analysis.choose",
-    "analysis.router",
     "analysis.token_kinds",
     "analysis.bins",
     "analysis.association",
@@ -49,7 +48,6 @@ PURE = (
     "analysis.log_gammas",
     "analysis.claims",
     "analysis.author_records",
-    "studies.budgets_and_routing.serving",
     "explore.trace_data",
     "explore.page",
     "ops.plan",
@@ -202,9 +200,6 @@ def test_rooms(module):
     assert wrong_imports(module, MODULES[module]) == []
 
 
-WITH = {"serving": "budgets_and_routing"}  # two notebooks on one study
-
-
 @each_notebook
 def test_a_notebook_imports_its_own_study_only(source):
     studies = {
@@ -213,7 +208,7 @@ def test_a_notebook_imports_its_own_study_only(source):
         if room_of(name) == "studies" and "." in name
     }
     name = source.stem[3:]
-    assert studies <= {WITH.get(name, name)}
+    assert studies <= {name}
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,6 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "prompts.jsonl").write_text(PROMPT)
     (tmp_path / "results.jsonl").write_text('{"prompt_id": "z"}\n')
     (tmp_path / "empty").mkdir()
-    shutil.copy(ROOT / "figures/smollm/09/policy.json", tmp_path / "policy.json")
     return tmp_path
 
 
@@ -109,8 +108,6 @@ COMMANDS = {
         "--shape chain:0": "gamma=0",
         "--shape chain:04": "chain:04",
         "--shape tree:9,9": "budget",
-        "--policy policy.json --shape plain": "--shape",
-        "--policy policy.json": "another pair",
         "--prompts results.jsonl": "results.jsonl, line 1",
         "--out prompts.jsonl/x": "prompts.jsonl",
         "--out empty/../prompts.jsonl": "prompts.jsonl",

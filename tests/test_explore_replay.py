@@ -1,5 +1,6 @@
 """The page's replay equals the kit's for every recorded text of both pairs, in a real browser."""
 
+import dataclasses
 from dataclasses import asdict
 
 import numpy as np
@@ -15,7 +16,6 @@ from speclab import replay, runs, score, stats
 from speclab.analysis import choose, combined
 from speclab.cost import Costs
 from speclab.explore import page, trace_data
-from speclab.studies.budgets_and_routing import serving
 from speclab.tree import chain, static_tree
 
 PAIRS = ("tiny", "smollm")
@@ -239,7 +239,7 @@ def test_lookups_are_the_kits(pages, recorded, pair):
 
 @pytest.mark.parametrize("batch", [2, 8])
 @pytest.mark.parametrize("machine", MACHINES, ids=("accelerator", "processor", "measured"))
-def test_a_batch_is_priced_as_in_notebook_14(pages, machine, batch):
+def test_a_batch_is_priced_as_in_notebook_10(pages, machine, batch):
     tree = SHAPES[22]
     found = pages["tiny"].evaluate(
         """([shapes, machine]) => shapes.map((shape) => {
@@ -248,7 +248,18 @@ def test_a_batch_is_priced_as_in_notebook_14(pages, machine, batch):
         })""",
         [[CHAINS[7], tree], {**machine, "batch": batch}],
     )
-    costs = serving.batched(costs_of(machine), batch, 9)
+    wide, sizes = costs_of(machine), np.arange(1, 10)
+    if wide.sizes[-1] < 9 * batch:  # a straight line from 17 over 64 tokens: the last slope goes on
+        (half, last), far = (wide.sizes[-3], wide.sizes[-1]), 9 * batch
+        ends = {
+            name: (*ratios, ratios[-1] + (ratios[-1] - ratios[-3]) * (far - last) / (last - half))
+            for name, ratios in (("draft", wide.draft), ("verify", wide.verify))
+        }
+        wide = dataclasses.replace(wide, sizes=(*wide.sizes, far), **ends)
+    one = wide.v(batch)
+    drafting, verifying = ([*ratio(sizes * batch) / one] for ratio in (wide.c, wide.v))
+    loops = (wide.loop(True) / one, wide.loop(False) / one)
+    costs = Costs(wide.target_ms * one / batch, (*sizes,), (*drafting,), (*verifying,), *loops)
     for prices, shape in zip(found, (CHAINS[7], tree), strict=True):
         assert_allclose(prices, choose.costs_by_levels(tree_of(shape), costs), rtol=1e-12)
 

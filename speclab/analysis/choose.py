@@ -12,6 +12,7 @@ token), target_passes and draft_passes. The module needs NumPy and pandas only.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from speclab import replay
 from speclab.cost import Costs
 from speclab.estimates import Estimates, named
 from speclab.score import ALL, POOLED, across, domains_in, quotient, require
+from speclab.shapes import parse_shape
 from speclab.stats import (
     ABOVE,
     MIN_PROMPTS,
@@ -115,7 +117,23 @@ def how_sure(speedup: np.ndarray, settings: Sequence, prompts: Resampling) -> pd
     return table.reset_index().assign(n_prompts=np.repeat(sizes, len(settings)))
 
 
-# ---- what every setting costs --------------------------------------------------------------------
+# ---- the settings, and what each costs --------------------------------------------------------
+
+
+def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
+    """The settings to choose from: plain, chains of up to `max_gamma` tokens, and static trees of 2
+    to 4 levels, 2 or 3 children a node and up to `budget` nodes; of equal trees the first.
+    """
+    names = [PLAIN_SETTING, *(f"chain:{gamma}" for gamma in range(1, max_gamma + 1))]
+    for depth, branches in product((2, 3, 4), (2, 3)):
+        sizes = range(branches, budget + 1)
+        names += [f"tree:{depth},{branches},{nodes}" for nodes in sizes]
+    different: dict[tuple, tuple[str, Tree]] = {}
+    for name in names:
+        tree = parse_shape(name).tree
+        form = (*tree.parent, *tree.rank)
+        different.setdefault(form, (name, tree))
+    return dict(different.values())
 
 
 def block_counts(

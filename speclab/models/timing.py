@@ -248,6 +248,12 @@ class Measured:
         change = max((each / first - 1).abs().max() for each in later)
         return replace(costs, drift=float(max(change, -least)))
 
+    @property
+    def by_round(self) -> tuple[Costs, ...]:
+        """The costs of each round by itself, with the loop's own time."""
+        each = (with_loop(costs_of(times), self.blocks, self.shapes) for times in self.rounds)
+        return tuple(costs for costs, _ in each)
+
     def resampled(self, n: int = 100) -> list[Costs]:
         """The costs n times again, with rounds, their repeats and the decoded prompts drawn with
         replacement. Of r rounds r - 1 are drawn, so the variance is that of a mean of r. The

@@ -186,7 +186,7 @@ def _explore(folders, profile, second, changes, out) -> None:
     "--c",
     type=click.FloatRange(0),
     help="Assume that a draft pass costs this many target passes, with v = 1 and o = 0 (default: "
-    "as measured by notebook 09 for the pair, or the draft's share of the weight bytes).",
+    "as measured by notebook 10 for the pair, or the draft's share of the weight bytes).",
 )
 @option(
     "--profile-json",
@@ -202,7 +202,7 @@ def _export(run, engine, c, profile_json) -> None:
     The best draft length is the smallest gamma that is not significantly slower than the fastest.
     From a log it is the gamma with the highest lower bound of the speed-up.
     """
-    from speclab.analysis import choose, logs, policy
+    from speclab.analysis import choose, logs, measured_costs
     from speclab.ops import export
 
     if logs.is_log(Path(run)):
@@ -214,7 +214,7 @@ def _export(run, engine, c, profile_json) -> None:
     recorded = export.run_named(run)
     if reason := export.why_not(recorded, engine):
         raise ValueError(reason)
-    costs, measured = policy.costs_for(recorded, c)
+    costs, measured = measured_costs.costs_for(recorded, c)
     rule = export.rule_of(recorded, engine)
     longest = recorded.manifest["profile"]["max_new_tokens"]
     gamma, said = choose.best_gamma(recorded.trace, costs, rule, longest)
@@ -284,7 +284,8 @@ def _decode(profile, changes, **options) -> None:
         if name.partition(".")[0] not in READS:
             raise ValueError(f"--set {name} has no effect on decode; omit it")
     call.refuse_inputs(Path(profile))
-    count = len(call.shapes)  # each is checked, before anything is loaded
+    count = len(call.prompt_list)
+    call.check_shape()  # before anything is loaded
     line = f"{count} texts in {call.out}"
     if len(call.lines_there(call.check)) == count:
         echo(f"{line}, all from an earlier call")

@@ -49,9 +49,6 @@ class DecodeCall:
         "or more tokens occurred before) or chain:GAMMA+lookup:LEAST (copy, else draft) (default: "
         "chain:4).",
     ] = None
-    policy: Annotated[
-        Path | None, "Policy file of notebook 09: a shape for each prompt, instead of --shape."
-    ] = None
     check: Annotated[
         bool, "Compare with plain greedy decoding (always done in half precision)."
     ] = False
@@ -63,8 +60,6 @@ class DecodeCall:
             raise ValueError(
                 f"--check compares greedy texts only, and {texts} is not greedy; omit it"
             )
-        if self.policy and self.shape:
-            raise ValueError(f"--policy {self.policy} names the shapes; omit --shape")
 
     @cached_property
     def prompt_list(self) -> list[Prompt]:
@@ -73,14 +68,6 @@ class DecodeCall:
         if not prompts:
             raise ValueError(f"{self.prompts} holds no prompt; add one JSON line per prompt")
         return prompts
-
-    @cached_property
-    def plan(self) -> Any:
-        """The policy of the file, or None. ValueError for a policy of another pair."""
-        from speclab.analysis import policy
-        from speclab.models.folder import pair_digests
-
-        return policy.load(self.policy, pair_digests(self.profile)) if self.policy else None
 
     @cached_property
     def sampling(self) -> "Sampling":
@@ -101,29 +88,17 @@ class DecodeCall:
         return "rejection" if shape.is_chain else "point-mass"
 
     @cached_property
-    def shapes(self) -> "list[Shape]":
-        """What is drafted for each prompt. ValueError if the rule does not fit the shape."""
-        from speclab.analysis.policy import setting_for
-        from speclab.decode import check_rule
+    def parsed_shape(self) -> "Shape":
+        """What is drafted in a block."""
         from speclab.shapes import parse_shape
 
-        settings = [self.shape or DEFAULT] * len(self.prompt_list)
-        if self.plan:
-            settings = [setting_for(self.plan, prompt) for prompt in self.prompt_list]
-        shapes = list(map(parse_shape, settings))
-        for shape in shapes:
-            check_rule(self.rule_for(shape), shape, self.sampling)
-        return shapes
+        return parse_shape(self.shape or DEFAULT)
 
-    @cached_property
-    def without_domain(self) -> int:
-        """How many prompts get the policy's default, because they have no domain that it knows."""
-        from speclab.analysis.policy import UNKNOWN, domain_of
+    def check_shape(self) -> None:
+        """ValueError for a shape that is none, or that the rule cannot verify."""
+        from speclab.decode import check_rule
 
-        if not self.plan:
-            return 0
-        found = [domain_of(self.plan, prompt) for prompt in self.prompt_list]
-        return found.count(UNKNOWN)
+        check_rule(self.rule_for(self.parsed_shape), self.parsed_shape, self.sampling)
 
     @cached_property
     def encoded(self) -> tuple[EncodedPrompt, ...]:
@@ -161,11 +136,8 @@ class DecodeCall:
         if profile.temperature > 0:
             names += ["top_k", "top_p", "seed"]
         settings |= {name: getattr(profile, name) for name in names}
-        drafted: Any = self.shape or DEFAULT
-        if self.plan:
-            drafted = {key: getattr(self.plan, key) for key in ("router", "default", "domains")}
-        rules = {self.rule_for(shape) for shape in self.shapes}
-        settings |= {"rule": " and ".join(sorted(rules)), "drafted": drafted, "check": self.check}
+        rule = self.rule_for(self.parsed_shape)
+        settings |= {"rule": rule, "drafted": self.shape or DEFAULT, "check": self.check}
         read = read_by_target(profile, self.prompt_list)
         return settings | {"left_out": {}} | read.facts
 
@@ -177,8 +149,6 @@ class DecodeCall:
 
         results = {output_file(self.out), output_file(self.settings_file)}
         read = [self.prompts, *self.prompts.glob("*.jsonl"), profile]
-        if self.policy:
-            read.append(self.policy)
         for path in read:
             if path.exists() and any(one.exists() and path.samefile(one) for one in results):
                 raise ValueError(

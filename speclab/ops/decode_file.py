@@ -22,8 +22,7 @@ from speclab.shapes import Shape
 
 def decode_file(call: DecodeCall, pair: Pair) -> int:
     """Decode the prompts of a call one after another and write each line when it is done. Continues
-    after the lines of an earlier call and removes half a line. Prints how many prompts were cut,
-    and how many have no domain that the policy knows.
+    after the lines of an earlier call and removes half a line. Prints how many prompts were cut.
 
     A line holds the prompt's `domain` if it has one, `drafted`, the most tokens of a block,
     `drafted_per_step` and `accepted_per_step`, the drafted and the accepted tokens of each target
@@ -38,20 +37,15 @@ def decode_file(call: DecodeCall, pair: Pair) -> int:
         pair.target.check_ids(prompt.ids)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
         notice(f"{cut} of {len(encoded)} prompts are cut to max_prompt_tokens={limit}")
-    if unknown := call.without_domain:
-        notice(
-            f"{unknown} of {len(encoded)} prompts have no domain that the policy knows; they get "
-            f"its default, {call.plan.default}"
-        )
     with FileLock(out.with_name(f".{out.name}.lock")):  # others wait
         lines = call.lines_there(is_checked)
         done = len(lines)
         _begin(call, pair, done)
-        left = list(zip(encoded, call.shapes, strict=True))[done:]
+        left = encoded[done:]
         with out.open("ab") as result:
             result.truncate(sum(len(line) + 1 for line in lines))
-            for prompt, shape in tqdm(left, "decode", len(encoded), initial=done, unit="prompt"):
-                row = decoded_row(call, pair, prompt, shape, is_checked)
+            for prompt in tqdm(left, "decode", len(encoded), initial=done, unit="prompt"):
+                row = decoded_row(call, pair, prompt, call.parsed_shape, is_checked)
                 lines.append(json.dumps(row, ensure_ascii=False).encode())
                 result.write(lines[-1] + b"\n")
                 result.flush()

@@ -141,24 +141,6 @@ def _places(frame: pd.DataFrame) -> dict[int, float]:
     return places
 
 
-def draw_check(frame: pd.DataFrame) -> Figure:
-    """Measured against predicted speed-up, one point per prompt: domain, promised, plain_s,
-    policy_s. On the line both are equal.
-    """
-    figure, axes = figures.subplots(height=3.0)
-    for domain, look in figures.looks_of(pd.unique(frame["domain"])).items():
-        rows = frame[frame["domain"] == domain]
-        look |= {"linestyle": "none"}
-        axes.plot(1 / rows["promised"], rows["plain_s"] / rows["policy_s"], **look)
-    equal = {"color": "black", "linewidth": 0.8, "label": "measured = predicted"}
-    axes.axline((1, 1), slope=1, zorder=1, **equal)
-    axes.set(xlabel="predicted speed-up", ylabel="measured speed-up")
-    figures.legend_above(figure, axes)
-    return figure
-
-
-# ---- at scale ------------------------------------------------------------------------------------
-
 # a new block at all positions, a new block at the same ones, the token at this depth
 
 
