@@ -286,6 +286,16 @@ answer = (
 ctx.answer(answer if has_others else "There is one domain, so there is nothing to compare.")
 
 # %% [markdown]
+# ## Try it
+# In two domains the draft is right at 9 of 10 easy positions and at 5 of 10 hard ones. Eight of ten
+# positions are easy in one domain, two of ten in the other. What is the contrast, and what is left
+# of it if both have the same mix?
+#
+# <details><summary>What happens</summary>
+# The means are 0.8 · 0.9 + 0.2 · 0.5 = 0.82 and 0.2 · 0.9 + 0.8 · 0.5 = 0.58, so the contrast is 24
+# points. With the same mix both have the same mean, whatever the mix: nothing is left.</details>
+
+# %% [markdown]
 # ## What this does not show
 # The parts of section 2 are associations: entropy, frequency and kind change together. The paper
 # gave plain text to an instruction-tuned target, another cause that its tables cannot separate.

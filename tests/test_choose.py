@@ -302,3 +302,17 @@ def test_a_free_draft_wants_the_longest_chain_and_an_expensive_one_none(c, setti
     by_prompt = priced(trace, chains, Costs.assumed(c))
     found = choose.fastest_rows(choose.best_setting(by_prompt, 50))
     assert set(found["setting"]) == {setting}
+
+
+@pytest.mark.parametrize(("ahead", "least", "most"), [(0, 0, 0.1), (1.5, 0.9, 1)])
+def test_the_largest_of_several_leads_only_where_its_lead_is_real(ahead, least, most):
+    rng = np.random.default_rng(1)
+    leads = []
+    for _ in range(150):
+        rows = rng.normal(0, 1, (25, 3)) + [0, ahead, 0]
+        drawn = rng.multinomial(25, np.full(25, 1 / 25), size=400)
+        draws = np.vstack([rows.sum(axis=0), drawn @ rows]) / 25
+        best, tied = choose.best_and_tied(pd.DataFrame(draws, columns=["a", "b", "c"]), 25)
+        leads.append(not tied and best == "b" if ahead else not tied)
+    assert least <= np.mean(leads) <= most
+    assert choose.best_and_tied(pd.DataFrame({"a": [1.0, 1], "b": [0.0, 0]}), 4) == ("a", None)

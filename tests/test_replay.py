@@ -455,3 +455,16 @@ def test_a_head_goes_as_deep_as_its_blocks_were_recorded(tokens, limit):
     if limit < 64:
         with pytest.raises(ValueError, match="blocks of up to 16"):
             replay(trace, limit + 1)
+
+
+def test_a_chance_to_be_accepted_gives_the_mean_over_every_outcome():
+    """Wrong drafts are accepted with a probability: expected blocks against an enumeration."""
+    ranks, share, expected = np.array([0, 1, 1, 0, 2, 0, 3, 0]), 0.3, 0.0
+    rows = pd.DataFrame({"prompt_id": "p", "domain": "chat", "position": range(len(ranks))})
+    for corrected in product([False, True], repeat=len(ranks)):
+        chance = np.prod(np.where(corrected, share, 1 - share))
+        right = rows.assign(draft_rank=np.where(corrected, 0, ranks))
+        expected += chance * len(replay(right, 3))
+    accepted = np.where(ranks > 0, share, 1.0)
+    walked = replay_sampled(rows.assign(p_token=1.0, q_token=accepted), 3)
+    assert walked["weight"].sum() == pytest.approx(expected)
