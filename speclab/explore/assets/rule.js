@@ -1,4 +1,4 @@
-// The rejection rule on two small distributions (tests/rejection_rule.py). Pure functions.
+// The rejection rule on two small distributions (speclab/analysis/rejection_rule.py). Pure functions.
 
 export function normalised(weights) {
   const total = weights.reduce((sum, weight) => sum + weight, 0);
