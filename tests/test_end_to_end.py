@@ -1,6 +1,5 @@
 """Every notebook, found by glob, runs completely on the tiny pair and its shipped traces, and each
-of its tables equals the committed one in tests/golden (`make golden` writes them). Notebooks whose
-study is still in the package run with fewer prompts and tokens.
+of its tables equals the committed one in tests/golden (`make golden` writes them).
 
 `make test` runs the cells in copies of a process that has imported the libraries (see
 `same_process`), and one notebook as a user does. `make test-full` runs each as a user does.
@@ -36,17 +35,14 @@ from speclab.show import figures
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
 SHARED = ROOT.parent / "shared" / "public_traces" / "specdecode_bench"
 GOLDEN = ROOT / "tests" / "golden"
-SMALL = ["prompts_per_domain=6", "max_new_tokens=16"]  # for notebooks without tables in GOLDEN
 PARAMETERS = {
     "00_by_hand": "draws=200 blocks_each=10",
-    "08_better_drafts": "bit_widths=[4] calibration_rows=4 calibration_prompts_per_domain=4 "
-    "exit_layers=[2] max_gamma=4 pass_repeats=3 decoded_tokens=8",
-    "09_budgets_and_routing": "max_gamma=3 budget=4 pass_repeats=3 pass_tries=1 probe_prompts=1 "
-    "check_prompts=2 check_repeats=1",
-    "10_wall_clock": "prompts_per_domain_timed=2 new_tokens=12 repeats=2 pass_repeats=3 "
-    "gammas=[1,4] folds=2",
     "01_load_models": "new_tokens=16",
+    "08_better_drafts": "bit_widths=[] exit_layers=[2] judged_prompts_per_domain=5 max_gamma=4",
+    "10_wall_clock": "prompts_per_domain_timed=1 new_tokens=12 pass_repeats=3 pass_tries=1 folds=2",
     "11_paper_audit": "cs=[0.05,0.29,1.0] beside=[]",
+    "13_public_runs": "permutations=200 deepest=3 gammas=[1,3]",
+    "14_your_log": "gammas=[1,4] most_requests=60",
 }
 PAIRS: dict[str, str] = {}  # of notebooks that do not run on `tiny`
 AS_A_USER = "00_by_hand"  # others in kernels: test_jupyterlab, and the slow ones
@@ -83,16 +79,10 @@ def light(imported, monkeypatch):
     use_no_kernel(monkeypatch)
 
 
-def is_golden(name):
-    """Whether the notebook's tables are committed; until all are, the others run small."""
-    return (GOLDEN / name[:2]).is_dir()
-
-
 def command(name, out, changed):
     """The words of the command line that run one notebook small, its parameters changed so."""
     pair = PAIRS.get(name, "tiny")
-    changes = ["recorded=[]"] if is_golden(name) else SMALL  # all of its traces come with the kit
-    chosen = [f"--set={item}" for item in changes if name not in PAIRS]
+    chosen = ["--set=recorded=[]"]  # all traces of tiny come with the kit
     chosen += [f"--parameter={item}" for item in changed.split()]
     words = ["reproduce", "--profile", pair, "--notebook", name, "--out", str(out)]
     return words + chosen
@@ -199,8 +189,7 @@ def test_a_notebook_runs_and_its_tables_are_the_committed_ones(
     said = capfd.readouterr()
     assert status == 0, said.out[-3000:] + said.err[-3000:]
     check_done(name, tmp_path)
-    if is_golden(name):
-        check_tables(name, tmp_path)
+    check_tables(name, tmp_path)
     kinds = kinds_named(load_profile("tiny"), declared(ROOT / "notebooks" / name))
     asked = {*asked_for.read_text().splitlines()}
     assert {line for line in asked if line.startswith("tiny ")} == {f"tiny {k}" for k in kinds}
