@@ -162,7 +162,6 @@ MAY_IMPORT = {  # a room, and the rooms it may import
     "show": {"core", "show"},
     "analysis": {"core", "show", "analysis"},
     "drafts": {"core", "models", "drafts"},
-    "studies": {"core", "models", "show", "analysis", "drafts", "studies"},
     "explore": {"core", "show", "analysis", "explore"},
     "ops": {"core", "models", "show", "explore", "ops"},
 }
@@ -189,26 +188,12 @@ def wrong_imports(module, path):
         lazily = not at_top and there in LAZY.get(module, set())
         if there not in MAY_IMPORT[here] and not lazily:
             wrong.append(f"{module} ({here}) imports {name} ({there})")
-        study = name.split(".")[1] if there == "studies" and "." in name else None
-        if here == "studies" and study and study != module.split(".")[1]:
-            wrong.append(f"{module} imports the study of another notebook, {name}")
     return wrong
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_rooms(module):
     assert wrong_imports(module, MODULES[module]) == []
-
-
-@each_notebook
-def test_a_notebook_imports_its_own_study_only(source):
-    studies = {
-        name.split(".")[1]
-        for name, _ in kit_imports(source)
-        if room_of(name) == "studies" and "." in name
-    }
-    name = source.stem[3:]
-    assert studies <= {name}
 
 
 @pytest.mark.parametrize(
@@ -228,11 +213,6 @@ def test_a_notebook_imports_its_own_study_only(source):
             "show.notebook",
             "from speclab.ops import hosted",
             "show.notebook (show) imports ops.hosted (ops)",
-        ),
-        (
-            "studies.by_hand",
-            "from speclab.studies.load_models import x",
-            "the study of another notebook",
         ),
     ],
 )

@@ -387,9 +387,7 @@ def test_what_is_not_declared_is_found(text, names):
     assert undeclared(reproduce.code_of("a.py", text)) == names
 
 
-MEASURES = re.compile(
-    r"(timing\.(measured|decoded_speed)|promise\.decoded_by|comparison\.pass_costs)\("
-)
+MEASURES = re.compile(r"timing\.(measured|decoded_speed)\(")
 
 
 def test_the_kits_own_notebooks_follow_their_studies_and_take_their_turns(whole):
@@ -400,10 +398,12 @@ def test_the_kits_own_notebooks_follow_their_studies_and_take_their_turns(whole)
             loads = notebook.is_timed and "load_pair(" in source  # times its kernels
             is_timed = kind == "code" and bool(loads or MEASURES.search(source))
             assert is_timed is ("timed" in tags), (notebook.name, source)
-        prints_commands = notebook.name.startswith(("09", "14"))
+        prints_commands = notebook.name.startswith("14")
         assert ("data/engines/options.yaml" in notebook.reads) is prints_commands
     _, readers = reproduce.turns_of(whole)
-    assert [notebook.name[:2] for notebook in readers] == ["11", "14"]
+    assert [notebook.name[:2] for notebook in readers] == ["09"], (
+        "10 measures the costs that it reads"
+    )
     alone, _ = reproduce.turns_of(replace(whole, notebooks=readers))
     assert alone == readers, "what they read is not asked for"
 
