@@ -80,7 +80,7 @@ name = ctx.profile.name
 # %%
 listed = claims.claims()
 first = pd.DataFrame([vars(claim) for claim in listed.values()]).head(3)
-first[["id", "fact", "claim", "number", "region"]]
+notebook.show_table(first[["id", "fact", "claim", "number", "region"]])
 
 # %% [markdown]
 # The texts of each pair: greedy (T = 0) and sampled at T = 1, on its own prompts and on other sets.
@@ -108,7 +108,7 @@ def read_texts(of):
 
 texts = {pair: read_texts(of) for pair, of in profiles.items()}
 trace = texts[name][AT_0][OWN].trace
-trace[["prompt_id", "domain", "position", "token", "hit"]].head(2)
+notebook.show_table(trace[["prompt_id", "domain", "position", "token", "hit"]].head(2))
 
 # %% [markdown]
 # ## 1. One claim by hand
