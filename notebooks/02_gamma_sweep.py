@@ -272,9 +272,9 @@ ctx.table(pd.DataFrame(ways).rename_axis("best gamma for").reset_index(), "every
 said = []
 for each in dict.fromkeys([prompt_sets.OWN, last.name]):
     most = rows[each]["best gamma"].max()
-    gains = f"more than {most} drafted tokens gain nothing in any domain"
+    gains = f"more than {most} drafted tokens never pay"
     if most == 0:
-        gains = "drafting gains nothing in any domain"
+        gains = "drafting never pays"
     elif most == largest_gamma:
         gains = f"even {most} drafted tokens are not too many for every domain"
     said.append(f"On {sets[each].in_words} {gains}.")

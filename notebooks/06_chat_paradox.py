@@ -107,7 +107,7 @@ if has_others:
 
 # %% [markdown]
 # A paradox needs both numbers to be above the highest of the other domains. If either is below the
-# mean of the others, the domain cannot be the highest, and there is none.
+# mean of the others, the domain cannot be the highest, and there is no paradox.
 #
 # The figure has the paper's pair and this pair by the paper's measure, the mean of $\min(1, p/q)$
 # over all nodes of a draft tree, and this pair by `hit`.

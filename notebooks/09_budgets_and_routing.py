@@ -360,7 +360,7 @@ ctx.plot(
 # %% [markdown]
 # ## 5. Does it pay at another cost of the draft?
 # Every machine has another $c$. We multiply the cost of a draft pass and leave $v(n)$ and $o$ as
-# they are. Every $c$ chooses its settings anew.
+# they are. Every $c$ chooses its own settings.
 
 # %%
 FEWER = 500  # resamples for each c

@@ -63,21 +63,21 @@ def test_what_is_asked_for_and_what_is_left_out(study, capsys):
 
 def test_a_run_that_is_here_tells_how_long_others_take(study, capsys):
     runs.load_or_record(load_profile(study), "greedy")
-    said, table = plan_of(capsys, "--profile", study, "--notebook", "04")
+    said, table = plan_of(capsys, "--profile", study, "--notebook", "03")
     assert table["greedy"].endswith(" MB") and "recorded, " in table["greedy"]
-    assert "less than a minute, " in table["balanced"], "the speed of the greedy run"
+    assert "less than a minute, " in table["sampled"], "the speed of the greedy run"
     assert "time unknown" not in said
 
 
 def test_the_kits_runs_are_shipped_and_other_prompts_are_those_that_are_named(study, capsys):
-    _, table = plan_of(capsys, "--profile", "smollm", "--notebook", "06")
-    assert {"plain-template", "unwrapped-sampled", "second"} < {*table}
+    _, table = plan_of(capsys, "--profile", "smollm", "--notebook", "12_how_sure")
+    assert {"unwrapped-sampled", "second"} < {*table}
     assert all("shipped with the kit" in line for line in list(table.values())[1:])
     others = (study.parent / "mine.jsonl").read_text().replace('"prompt": "', '"prompt": "Again: ')
     (study.parent / "again.jsonl").write_text(others)
-    asked = ["--set", "other_prompts=[again.jsonl]", "--notebook", "06"]
+    asked = ["--set", "other_prompts=[again.jsonl]", "--notebook", "12_how_sure"]
     _, table = plan_of(capsys, "--profile", study, *asked)
-    assert {"chat-template", "other-again", "other-again-sampled"} < {*table}
+    assert {"other-again", "other-again-sampled"} < {*table}
     assert not {"unwrapped", "second"} & {*table}
 
 

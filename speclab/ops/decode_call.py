@@ -95,7 +95,7 @@ class DecodeCall:
         return parse_shape(self.shape or DEFAULT)
 
     def check_shape(self) -> None:
-        """ValueError for a shape that is none, or that the rule cannot verify."""
+        """ValueError for a text that names no shape, or for one that the rule cannot verify."""
         from speclab.decode import check_rule
 
         check_rule(self.rule_for(self.parsed_shape), self.parsed_shape, self.sampling)
