@@ -3,8 +3,7 @@ marks (`readme.md.j2` holds the blocks). A test holds the pages equal to what wa
 
 * figures/smollm/measured.json and data/measured/tiny.json: seconds of each notebook and of one
   recording, collected here from build/ and data/runs (where a run or a trace of it is); that of
-  `tiny`, whose figures are not committed, also holds its answers, the tables that notebook 11
-  reads, line by line, what `make bench` measured (build/bench.json), and the seconds of `make
+  `tiny`, whose figures are not committed, also holds its answers, what `make bench` measured (build/bench.json), and the seconds of `make
   test` (given by hand);
 * figures/smollm/NN/numbers.json: the notebooks' answers;
 * figures/public/13: tokens per target pass of other pairs and methods;
@@ -36,7 +35,6 @@ MEASURED = {  # by pair, in the order of the columns
     "smollm": Path("figures", "smollm", "measured.json"),
     "tiny": Path("data", "measured", "tiny.json"),
 }
-OF_PAPER = ("08/distillation", "08/self-drafts", "08/specialist", "10/pass-times")
 # what README.md calls the estimators
 ALPHA, LENGTH = (
     "the paper's acceptance (`published_alpha`)",
@@ -102,12 +100,11 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def measure(alone=None, tests_s=None, tables=False):
+def measure(alone=None, tests_s=None):
     """Write the measured files of both pairs.
 
     alone: the folder of a `make reproduce OUT=folder` without the models. tests_s: seconds of `make
-    test`. None keeps the previous values. tables: also take the tables that notebook 11 reads, from
-    a run of tiny that judged all prompts.
+    test`. None keeps the previous values.
     """
     known = {pair: read(ROOT / path) for pair, path in MEASURED.items()}
     found = {pair: collect(pair) for pair in MEASURED}
@@ -116,11 +113,6 @@ def measure(alone=None, tests_s=None, tables=False):
     bench = ROOT / "build" / "bench.json"
     found["tiny"]["bench"] = read(bench) if bench.is_file() else known["tiny"]["bench"]
     found["tiny"]["tests_s"] = tests_s or known["tiny"]["tests_s"]
-    lines = known["tiny"]["tables"]
-    if tables:
-        paths = {name: ROOT / "figures" / "tiny" / f"{name}.csv" for name in OF_PAPER}
-        lines = {name: path.read_text("utf-8").splitlines() for name, path in paths.items()}
-    found["tiny"]["tables"] = lines
     said = sorted((ROOT / "figures" / "tiny").glob("*/numbers.json"))
     found["tiny"]["answers"] = {path.parent.name: read(path)["answer"] for path in said}
     for pair, path in MEASURED.items():
@@ -280,10 +272,9 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=main.__doc__)
     said = "OUT of a `make reproduce PROFILE=smollm` without the models; its seconds are read"
     parser.add_argument("--alone", type=Path, metavar="FOLDER", help=said)
-    parser.add_argument("--tables", action="store_true", help="also take notebook 11's tables")
     parser.add_argument("--tests", type=float, help="seconds of `make test`")
     given = parser.parse_args(arguments)
-    measure(given.alone, given.tests, given.tables)
+    measure(given.alone, given.tests)
     for page in PAGES:
         text = filled((ROOT / page).read_text(encoding="utf-8"), values())
         (ROOT / page).write_text(text, encoding="utf-8")
