@@ -147,7 +147,12 @@ ctx.say(
 )
 
 # %%
-by_pass = timing.quartiles(clock.times).rename(columns={"model": "pass", "ms": "estimate"})
+quartiles = timing.quartiles(clock.times)
+passes = pd.DataFrame({"n": costs.sizes, "c(n)": costs.draft, "v(n)": costs.verify})
+for model, rows in quartiles.groupby("model"):
+    passes[[f"{model}_{name}" for name in ("ms", "low", "high")]] = rows.iloc[:, 2:].to_numpy()
+ctx.export(passes, "pass-times")
+by_pass = quartiles.rename(columns={"model": "pass", "ms": "estimate"})
 by_pass[stats.NUMBERS] /= costs.target_ms
 ideal = {"v = 1": 1.0, "v = n": np.array(costs.sizes, float)}
 lines = Estimates.exact("pass", ideal, "n", costs.sizes).frame
