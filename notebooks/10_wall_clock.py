@@ -15,7 +15,7 @@ profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # prompts that are timed, of each prompt set; the other prompts measure the loop's own time
 prompts_per_domain_timed: int = 2  # 1 to 1000; more if they are fewer than five in all
-new_tokens: int = 64  # 2 to 65536; at most, of each timed text
+new_tokens: int = 32  # 2 to 65536; at most, of each timed text
 repeats: int = 1  # 1 to 100; how often each text is timed with each method, in swapped orders
 gammas: list = [1, 4]  # 1 to 64; the chains that are timed
 copying_gamma: int = 4  # 1 to 64; the chain that is drafted where nothing can be copied
