@@ -187,26 +187,19 @@ ctx.table(
 # * **One setting for all** is the best setting for all prompts together.
 # * **A setting per domain** knows the true domain.
 # * **The router** guesses the domain from the prompt's words. It is a logistic regression on counts
-#   of words and of pairs of words. Where it is not sure, the prompt gets the setting for all.
+#   of words and of pairs of words.
 # * **The oracle** gives each text its own best setting after the fact. No router can do better.
 
 # %%
 ONE, PER_DOMAIN, ROUTER = "one setting for all", "a setting per domain", "the router"
 ORACLE = "the oracle"
 several = ctx.compares(stats.judged_domains(own.trace))
-SURE = 0.5  # the least probability at which a guess is trusted
 
 
 def new_router():
     """An untrained router: words and signs, and pairs of neighbours."""
     words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2))
     return make_pipeline(words, LogisticRegression(class_weight="balanced", max_iter=1000))
-
-
-def guessed(router, texts):
-    """The domain of each text, or UNKNOWN where the router is not sure."""
-    p = router.predict_proba(texts)
-    return np.where(p.max(axis=1) >= SURE, router.classes_[p.argmax(axis=1)], UNKNOWN)
 
 
 # %% [markdown]
@@ -233,10 +226,10 @@ if several:
     for number in np.unique(fold):
         learns = fold != number
         router = new_router().fit(words[learns], known["domain"][learns])
-        route[~learns] = guessed(router, words[~learns])
+        route[~learns] = router.predict(words[~learns])
     router = new_router().fit(words, known["domain"])
     others = {name: [*texts[name]] for name in sets if name != OWN}
-    found = {name: guessed(router, [*texts[name].values()]) for name in others}
+    found = {name: router.predict([*texts[name].values()]) for name in others}
     found = {name: dict(zip(others[name], found[name], strict=True)) for name in others}
     found[OWN] = route.to_dict()
 

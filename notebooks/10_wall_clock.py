@@ -15,7 +15,7 @@ profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # prompts that are timed, of each prompt set; the other prompts measure the loop's own time
 prompts_per_domain_timed: int = 2  # 1 to 1000; more if they are fewer than five in all
-new_tokens: int = 64  # 2 to 65536; at most, of each timed text
+new_tokens: int = 32  # 2 to 65536; at most, of each timed text
 repeats: int = 1  # 1 to 100; how often each text is timed with each method, in swapped orders
 gammas: list = [1, 4]  # 1 to 64; the chains that are timed
 copying_gamma: int = 4  # 1 to 64; the chain that is drafted where nothing can be copied
@@ -100,9 +100,10 @@ timed = {}
 for name, kind in sources.items():
     whole = runs.encoded_prompts(runs.of_kind(settings, kind))
     shared = [prompt for prompt in whole if prompt.domain in set(trace["domain"])]
-    timed[name] = prompts.decoded_prompts(
-        shared, prompts_per_domain_timed, settings.notes.decoded_from, stats.MIN_PROMPTS
-    )
+    if shared:
+        timed[name] = prompts.decoded_prompts(
+            shared, prompts_per_domain_timed, settings.notes.decoded_from, stats.MIN_PROMPTS
+        )
 own = timed[prompt_sets.OWN]
 untimed = [prompt for prompt in encoded if prompt not in own] or encoded
 probed = prompts.decoded_prompts(untimed, probe_prompts, settings.notes.decoded_from, least=4)
@@ -147,12 +148,15 @@ ctx.say(
 )
 
 # %%
-by_pass = timing.quartiles(clock.times).rename(columns={"model": "pass", "ms": "estimate"})
+quartiles = timing.quartiles(clock.times)
+passes = pd.DataFrame({"n": costs.sizes, "c(n)": costs.draft, "v(n)": costs.verify})
+for model, rows in quartiles.groupby("model"):
+    passes[[f"{model}_{name}" for name in ("ms", "low", "high")]] = rows.iloc[:, 2:].to_numpy()
+ctx.export(passes, "pass-times")
+by_pass = quartiles.rename(columns={"model": "pass", "ms": "estimate"})
 by_pass[stats.NUMBERS] /= costs.target_ms
-ideal = {"v = 1": 1.0, "v = n": np.array(costs.sizes, float)}
-lines = Estimates.exact("pass", ideal, "n", costs.sizes).frame
 ctx.plot(
-    pd.concat([by_pass, lines], ignore_index=True),
+    by_pass,
     x="n",
     hue="pass",
     log=True,
@@ -161,9 +165,10 @@ ctx.plot(
     slug="passes",
     title="Time of a pass by the number of its tokens",
     stamp=stamp,
-    looks={name: {"marker": "", "color": "black", "linewidth": 0.8} for name in ideal},
-    caption="The thin lines show a pass that takes the same time for every n (v = 1) and a pass "
-    "whose time grows in proportion to n (v = n). Bands: quartiles of both rounds.",
+    reference=1,
+    reference_name="v = 1",
+    caption="At the line a pass takes the same time for every n. Where a curve rises in proportion "
+    "to n, more tokens in a pass gain nothing. Bands: quartiles of both rounds.",
 )
 
 # %% [markdown]
@@ -212,8 +217,8 @@ for name, chosen in timed.items():
 
 # %%
 differ = 0
-for name, kind in sources.items():
-    texts_there = runs.texts_of(runs.load_or_record(settings, kind))
+for name in timed:
+    texts_there = runs.texts_of(runs.load_or_record(settings, sources[name]))
     differ += timing.differs(speeds[name], texts_there, new_tokens).sum()
 
 # %%
@@ -377,7 +382,6 @@ starts = stopping.chains(chained.nodes, settings.max_new_tokens, pair.draft.by_s
 SHOWN = stopping.FIXED, "confidence"
 fits = {method: stopping.fit_rule(starts, costs, method, folds) for method in SHOWN}
 stopped = choose.speeds(fits).table(key="method").without(domain=[ALL, POOLED])
-ctx.export(stopped, "stopping")
 
 # %%
 at_starts = combined.with_copies(combined.starts_of_trace(trace, "draft"), tokens)
@@ -451,10 +455,7 @@ for machine, known in machines.items():
         by_prompt = choose.prompt_costs(counted, drafting, batched(known, batch, most))
         parts[machine, batch] = choose.fastest_rows(choose.best_setting(by_prompt, 500))
 crowd = stack(parts, ["machine", "batch"]).rename(columns={"speedup": "estimate"})
-sizes = crowd["setting"].map({name: each.size + 1 for name, each in drafting.items()})
-crowd["pass_tokens"] = crowd["batch"] * sizes
-keys = ["machine", "batch", "domain", *stats.NUMBERS, "setting", "pass_tokens"]
-crowd = Estimates(crowd[keys])
+crowd = Estimates(crowd[["machine", "batch", "domain", *stats.NUMBERS, "setting"]])
 
 # %%
 ctx.plot(
@@ -505,12 +506,8 @@ answer = (
     f"{fastest['estimate']:.2f} times as fast as plain decoding, on {len(own)} prompts on this "
     f"machine. {words}"
 )
-most_tokens = tau.iloc[0].idxmax()
 if refused:
-    answer = (
-        f"Timing was unreliable, so there is no verdict on speed. `{most_tokens}` gives "
-        f"{tau[most_tokens].iloc[0]:.2f} tokens per target pass."
-    )
+    answer = "Timing was unreliable, so there is no verdict on speed."
 ctx.record(c=costs.c(), overhead=costs.overhead, tree_overhead=costs.loop(False), drift=costs.drift)
 ctx.answer(answer)
 

@@ -287,8 +287,8 @@ def test_the_measured_preset_predicts_what_notebook_10_measured(pages, recorded)
     )
     assert_allclose(prices, choose.costs_by_levels(chain(4), measured), rtol=1e-12)
     speeds = pd.read_csv(exported / "speed.csv")
-    is_clock = speeds["quantity"].str.startswith("speed-up") & (speeds["made"] == "measured")
-    (row,) = speeds[is_clock & (speeds["method"] == "chain of 4")].itertuples()
+    is_clock = (speeds["quantity"] == "speed-up") & (speeds["set"] == "own prompts")
+    (row,) = speeds[is_clock & (speeds["method"] == "chain:4")].itertuples()
     emitted, cost = sums
     assert row.low <= emitted / cost <= row.high
 

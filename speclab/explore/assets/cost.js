@@ -10,7 +10,7 @@
 import { depthOf, nodesToDepth, parentsByDepth } from "./replay.js";
 
 /** Straight lines between measured sizes. Beyond the largest one the slope goes on that leads to it
- * from at most half of it, as in notebook 14; it never falls. */
+ * from at most half of it, as in notebook 10; it never falls. */
 function interpolated({ sizes, ratios }, n) {
   const last = sizes.length - 1;
   if (n > sizes[last]) {
