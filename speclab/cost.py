@@ -156,13 +156,6 @@ class Costs:
         widths = [len(level.parents) for level in tree.levels]
         return self._of_tree(widths, tree.size)
 
-    def of_dynamic(self, depth: int, branches: int, budget: int) -> Number:
-        """Cost of one block of a dynamic tree (EAGLE-2's): a draft pass over the root, then one
-        over `branches` nodes for each further level, one target pass over `budget` nodes.
-        """
-        widths = [1, *[branches] * (depth - 1)]
-        return self._of_tree(widths, budget)
-
     def _of_tree(self, widths: list[int], nodes: int) -> Number:
         drafting = self.c(widths).sum()
         return drafting + self.v(nodes + 1) + self.loop(chain=False)

@@ -190,22 +190,6 @@ def score_tree(
     return model.logits(model.forward(rows, cache, positions, visible)[0])
 
 
-def logits_by_level(
-    model: LanguageModel, cache: KVCache, context: list[int], tree: Tree, tokens: Array
-) -> Tensor:
-    """As `score_tree`, with a pass per depth, because a trained head reads its own state at a
-    node's parent. Rows of nodes without children are 0.
-    """
-    words = torch.from_numpy(np.append(context[-1], tokens[1:]))
-    rows = torch.zeros(tree.size + 1, model.vocab)
-    for depth, level in enumerate(tree.levels):
-        visible = over_trunk(len(context), torch.from_numpy(level.sees))
-        positions = torch.full((len(level.parents),), len(context) - 1 + depth)
-        hidden = model.forward(words[level.parents][None], cache, positions, visible)
-        rows[level.parents] = model.logits(hidden[0]).cpu()
-    return rows
-
-
 def _emitted(
     proposal: Proposal, verdict: Verdict, remaining: int, stop_ids: frozenset[int]
 ) -> Step:

@@ -5,7 +5,6 @@ no figure: `speclab.stats` computes the numbers, `speclab.show.figures` draws th
 % intervals over resampled prompts.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,9 +20,6 @@ ABOVE, BELOW, WITHIN = "above", "below", "within"
 INCONCLUSIVE, UNDEFINED = "inconclusive", "undefined"
 # units of `cell`: (scale, suffix, format of the sign)
 UNITS = {"": (1, "", ""), "x": (1, "x", ""), "%": (100, " %", ""), "points": (100, " points", "+")}
-WORDS = ("no", "one", "two", "three", "four", "five", "six")
-NOT_KNOWN = "undefined for"
-SETS = ("domain", "prompt set", "gamma")  # names that a sentence can replace by 'all four domains'
 
 
 def verdict(low: Any, high: Any, null: float | tuple[float, float] = 0.0) -> Any:
@@ -223,109 +219,13 @@ class Estimates:
         members = [f"{getattr(row, names)} {self._cell(row)}" for row in self.rows()]
         return named(members)
 
-    def span(self) -> str:
-        """The smallest and the largest estimate, '0.43 to 0.62' or '43 to 62 %'. '0.43' if they are
-        equal as shown, 'undefined' if no estimate is defined.
-        """
-        known = self.frame["estimate"].dropna()
-        if known.empty:
-            return "undefined"
-        ends = (known.min(), known.max())
-        scale, after, sign = UNITS[self.unit]
-        texts = [f"{scale * end:{sign}z.{self.digits}f}" for end in ends]
-        span = " to ".join(dict.fromkeys(texts))
-        return span.replace("-", "\N{MINUS SIGN}") + after
-
-    def sentence(
-        self,
-        above: str = "higher in",
-        below: str = "lower in",
-        neither: str = "no significant difference in",
-        names: str = "domain",
-        than: float = 0.0,
-        within: str | None = None,
-    ) -> str:
-        """A clause about the intervals, such as 'falls in code; rises in math (no interval for
-        chat)'. Each wording is followed by the names for which it holds, by 'all four domains', or
-        by 'any domain' if the wording is a negation.
-
-        above, below: used if the whole interval lies on that side of `than`; otherwise `neither` is
-        used. within: one sentence per value of this key, or for equal ones together, as in 'At T =
-        0 and T = 1 it falls in code', for wordings with a subject.
-        """
-        if within:
-            wording = (above, below, neither, names, than)
-            values_of: dict[str, list[str]] = {}
-            for value, part in self.groups(within):
-                values_of.setdefault(part.sentence(*wording), []).append(value)
-            return ". ".join(f"At {named(values)} {clause}" for clause, values in values_of.items())
-        words = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNDEFINED: NOT_KNOWN}
-        verdicts = verdict(self.frame["low"], self.frame["high"], than)
-        sides = pd.Series(verdicts).map(words).to_numpy()
-        of_side = self.frame[names].astype(str).groupby(sides, sort=False)
-        members = of_side.agg(list).to_dict()
-        missing = members.pop(NOT_KNOWN, []) if len(members) > 1 else []
-        clauses = []
-        for side, own in members.items():
-            if names in SETS and len(own) == len(self.frame) - len(missing) > 1:
-                if re.search(r"\bnot?\b", side):
-                    own = [f"any {names}"]
-                elif not missing:
-                    own = [whole(names, len(own))]
-            clauses.append(f"{side} {named(own)}")
-        said = "; ".join(clauses)
-        return f"{said} (no interval for {named(missing)})" if missing else said
-
-    def tally(
-        self, above: str, below: str, neither: str, noun: str = "domain", than: float = 0.0
-    ) -> str:
-        """A predicate that counts the rows for each verdict: 'falls in all four domains', 'falls in
-        3 and rises in 1 of 6 domains' or 'does not change in any domain'. With a single row, the
-        verb alone. Up to three of at most four domains are named.
-        """
-        verdicts = verdict(self.frame["low"], self.frame["high"], than)
-        sides = list(verdicts)
-        counts = {above: sides.count(ABOVE), below: sides.count(BELOW)}
-        verbs = {verb: count for verb, count in counts.items() if count}
-        total = len(sides)
-        if total == 1:
-            return next(iter(verbs), neither)
-        if not verbs:
-            return f"{neither} in any {noun}"
-        if total in verbs.values():
-            return f"{next(iter(verbs))} in {whole(noun, total)}"
-        if "domain" in self.frame and total <= 4 and sum(verbs.values()) < 4:
-            of_side = self.frame["domain"].groupby(verdicts).agg(list)
-            words = {ABOVE: above, BELOW: below}
-            return " and ".join(
-                f"{verb} in {named(of_side[side])}" for side, verb in words.items() if verb in verbs
-            )
-        parts = [f"{verb} in {count}" for verb, count in verbs.items()]
-        return f"{' and '.join(parts)} of {total} {noun}s"
-
     # ---- compare ---------------------------------------------------------------------------------
-
-    def lies_within(self, least: float, most: float) -> bool:
-        """True if every defined estimate lies in this range, up to rounding."""
-        known = self.frame["estimate"].dropna()
-        is_inside = known.between(least - 1e-9, most + 1e-9)
-        return bool(is_inside.all())
 
     def highest(self, within: str = "domain") -> "Estimates":
         """For each value of `within`, the row with the largest estimate."""
         groups = self.frame.groupby(within, sort=False, observed=True)
         best = groups["estimate"].idxmax()
         return self._of_rows(self.frame.loc[best])
-
-
-def starting(text: str) -> str:
-    """The text as the start of a sentence: with a capital letter, or with an identifier in code
-    style.
-    """
-    first, space, rest = text.partition(" ")
-    if re.search(r"[\[_(=]", first):
-        return f"`{first}`{space}{rest}"
-    return text[:1].upper() + text[1:]
 
 
 def named(names: Sequence[str]) -> str:
@@ -338,19 +238,6 @@ def counted(count: int, noun: str) -> str:
     """'1 prompt', '8 prompts', '2 target passes'."""
     plural = noun + ("es" if noun.endswith("s") else "s")
     return f"{count:,} {noun if count == 1 else plural}"
-
-
-def whole(noun: str, count: int) -> str:
-    """'the domain', 'both domains' or 'all four domains'."""
-    if count < 3:
-        return f"both {noun}s" if count == 2 else f"the {noun}"
-    number = WORDS[count] if count < len(WORDS) else count
-    return f"all {number} {noun}s"
-
-
-def yes_or_no(verdict: str) -> str:
-    """A verdict as an answer to 'is it above the null value?': 'yes', 'no' or 'inconclusive'."""
-    return {ABOVE: "yes", BELOW: "no"}.get(verdict, INCONCLUSIVE)
 
 
 def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFrame:

@@ -278,20 +278,6 @@ def test_domains_that_are_alike_gain_nothing():
     assert all(found.low > 0 for found in apart)
 
 
-def test_a_leader_and_those_over_which_its_lead_is_not_significant():
-    noise, others = np.random.default_rng(0).normal(0, 0.1, (2, 500))
-    noise[0] = others[0] = 0
-    # 'behind' has the same prompts as 'best', 'near' has other prompts
-    columns = {"best": 1.0 + noise, "behind": 0.9 + noise, "near": 0.99 + others}
-    draws = pd.DataFrame(columns)
-    best, lead = choose.leader(draws, 50)
-    assert best == "best" and "near" in lead and "behind" not in lead
-    assert "every other" in choose.leader(draws.drop(columns="near"), 50)[1]
-    assert (
-        choose.leader(draws, 4)[1] == "its lead has no interval (fewer than 5 prompts in a domain)"
-    )
-
-
 # ---- other machines ------------------------------------------------------------------------------
 
 

@@ -58,8 +58,3 @@ def test_the_rule_is_fitted_on_other_prompts():
     assert (rule["setting"] == "chain:4+lookup:1").all()
     more = rule["target_passes"] - never["target_passes"]
     assert more.tolist() == [1, *[-2] * 9]
-    # of the blocks that begin at the first three positions only
-    first = both.assign(counted=both["position"] < 3)
-    first = combined.settings_held(found, first, 4)
-    assert first[combined.DRAFT].judged["target_passes"].tolist() == [1, *[3] * 9]
-    assert first[combined.COPIES].judged["target_passes"].tolist() == [3] * 10

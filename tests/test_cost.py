@@ -45,8 +45,6 @@ def test_every_block_costs_its_passes_and_the_loop():
     assert COSTS.of_chain(drafted)[1, 1] == pytest.approx(7 * 0.2 + 1.3 + 0.1)
     static = COSTS.of_block(tree.static_tree(2, 2, 4))  # a pass over the root, one over two nodes
     assert static == pytest.approx(0.2 + 0.2 + COSTS.v(5) + 0.4)
-    dynamic = COSTS.of_dynamic(depth=3, branches=4, budget=7)
-    assert dynamic == pytest.approx(0.2 + 2 * 0.22 + 1.3 + 0.4)
 
 
 @pytest.mark.parametrize(

@@ -187,19 +187,6 @@ def test_a_domain_of_few_prompts_has_a_number_and_neither_interval_nor_test():
     assert np.isfinite(trend["estimate"]) and np.isnan(trend["low"])
 
 
-def test_a_paired_difference_sees_what_an_unpaired_test_cannot():
-    first, mean = clustered(prompts=30, effect=5.0), score.mean_of("x")
-    second = first.assign(x=first["x"] - 0.1 - 0.02 * (np.arange(len(first)) % 3))
-    code, every = significance.paired_by_domain(first, second, mean, 2000).to_dict("records")
-    assert every == code | {"domain": "pooled"}
-    assert 0.1 <= code["low"] <= code["estimate"] <= code["high"] <= 0.14
-    other = second.assign(domain="chat", prompt_id="other " + second["prompt_id"])
-    unpaired = significance.differences(pd.concat([first, other]), mean, n=2000)
-    assert code["p_value"] < 0.001 and unpaired["p_value"].item() > 0.5
-    same = significance.paired_by_domain(first, first, mean, 200)
-    assert same["p_value"].tolist() == [1, 1]
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -2,7 +2,6 @@
 asserted. (Medians and ratios of pass times: test_wall_clock.)
 """
 
-import dataclasses
 from itertools import product
 
 import numpy as np
@@ -19,7 +18,6 @@ from speclab.models.timing import (
     decoded_speed,
     drawn_seconds,
     measured,
-    measured_together,
 )
 from speclab.shapes import NO_DRAFT, Shape
 from speclab.tree import chain
@@ -138,53 +136,3 @@ def test_everything_is_measured_on_a_real_pair(random_pair):
     assert speed.groupby("prompt_id")["text"].nunique().eq(1).all(), "the same texts"
     order = speed.groupby(["repeat", "prompt_id"])["method"].first().unstack()
     assert order.to_numpy().tolist() == [["plain", "chain 2"], ["chain 2", "plain"]]
-
-
-def test_pairs_are_timed_by_turns(random_pair, monkeypatch):
-    """Three rounds, the order swapped in each; the target's passes count for both pairs, and only
-    static shapes give the loop's time.
-    """
-    turns = []
-    once = timing.pass_times
-
-    def noted(pair, *rest):
-        turns.append(pair)
-        return once(pair, *rest)
-
-    monkeypatch.setattr(timing, "pass_times", noted)
-    monkeypatch.setattr(timing, "disturbed", lambda costs: "")
-    first, second = random_pair, dataclasses.replace(random_pair)
-    prompts = {"few": prompts_of(range(2, 20)), "more": prompts_of(range(2, 20), range(2, 21))}
-    shapes = {"chain 2": Shape(chain(2)), "dynamic": Shape(None, None, 2, 2, 3)}
-    asked = {"a": first, "b": second}, prompts, shapes, 8, (1, 3, 8), 16, 2
-    clocks, speeds = measured_together(*asked, rounds=3)
-    assert [pair is second for pair in turns] == [False, True, True, False, False, True]
-    a, b = (clocks[name].times for name in "ab")
-    targets = [times[times["model"] == "target"] for times in (a, b)]
-    assert len(targets[0]) == 3 * 2 * (3 * 2)
-    assert sorted(targets[0]["ms"]) == sorted(targets[1]["ms"])
-    assert not set(a.query("model == 'draft'")["ms"]) & set(b.query("model == 'draft'")["ms"])
-    assert clocks["a"].costs.v(8) == clocks["b"].costs.v(8)
-    assert set(clocks["a"].blocks["method"]) == {"chain 2"} and len(clocks["a"].rounds) == 3
-    assert len(speeds["b"]["more"]) == 3 * 3 * 2 and set(speeds["b"]["few"]["repeat"]) == {0, 1, 2}
-    assert len(clocks["a"].resampled(4)) == 4
-
-
-def test_disturbed_rounds_of_several_pairs_are_timed_again(random_pair, monkeypatch):
-    said = iter(["no", "no", ""])
-    monkeypatch.setattr(timing, "disturbed", lambda costs: next(said))
-    taken = []
-    once = timing.pass_times
-
-    def noted(*asked):
-        taken.append(once(*asked))
-        return taken[-1]
-
-    monkeypatch.setattr(timing, "pass_times", noted)
-    prompts, shapes = {"all": prompts_of(range(2, 20))}, {"chain 2": Shape(chain(2))}
-    asked = {"a": random_pair}, prompts, shapes, 8, (1, 3, 8), 16, 2
-    clocks, speeds = measured_together(*asked, rounds=2, tries=5)
-    assert len(taken) == 4, "two more rounds"
-    last = pd.concat(taken[2:])["ms"]
-    assert sorted(clocks["a"].times["ms"]) == sorted(last), "the last two count"
-    assert set(speeds["a"]["all"]["repeat"]) == {0, 1}, "the texts are decoded twice"

@@ -19,7 +19,7 @@ import pandas as pd
 
 from speclab import replay
 from speclab.cost import Costs
-from speclab.estimates import Estimates, named
+from speclab.estimates import Estimates
 from speclab.score import ALL, POOLED, across, domains_in, quotient, require
 from speclab.shapes import parse_shape
 from speclab.stats import (
@@ -74,16 +74,6 @@ def best_and_tied(draws: pd.DataFrame, n_prompts: int) -> tuple[str, list[str] |
     lead = draws.drop(columns=best).rsub(draws[best], axis=0)
     bounds = bounds_of(lead.to_numpy()[1:], n_prompts)
     return best, list(lead.columns[verdict(*bounds) != ABOVE])
-
-
-def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
-    """The column of `best_and_tied`, and a clause about its lead."""
-    best, tied = best_and_tied(draws, n_prompts)
-    if tied is None:
-        return best, f"its lead has no interval (fewer than {MIN_PROMPTS} prompts in a domain)"
-    if not tied:
-        return best, "its lead over every other is significant"
-    return best, f"its lead over {named(tied)} is not significant"
 
 
 def fastest_rows(table: pd.DataFrame) -> pd.DataFrame:

@@ -98,19 +98,6 @@ def ways(
     }
 
 
-def settings_held(found: Mapping[str, Choice], both: pd.DataFrame, gamma: int) -> dict[str, Choice]:
-    """Tokens per target pass of the settings that `ways` found, on other texts or other counted
-    blocks of the same prompts.
-    """
-    judged = {}
-    for name, choice in found.items():
-        drafted = 0 if name == COPIES else gamma
-        table = settings_cost(both, drafted)
-        chosen = choice.judged.set_index("prompt_id")["setting"]
-        judged[name] = Choice(table.judged(chosen.to_dict()))
-    return judged
-
-
 def starts_of_trace(trace: pd.DataFrame, proposer: str) -> pd.DataFrame:
     """The starts of a recorded run under its draft, in a chain: the run of draft_rank == 0 from
     each position, `longest_chain` tokens at most; without prompt_tokens, which a trace does not

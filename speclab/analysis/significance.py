@@ -10,8 +10,8 @@ import pandas as pd
 from statsmodels.stats.multitest import multipletests
 
 from speclab import stats
-from speclab.score import POOLED, Estimator, domains_in
-from speclab.stats import RESAMPLES, Interval, bounds_of, resampling_of
+from speclab.score import Estimator
+from speclab.stats import RESAMPLES, bounds_of, resampling_of
 
 PERMUTATIONS = 10_000
 
@@ -65,44 +65,6 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     if len(p_values) == 1:  # statsmodels collects garbage at every call: 0.1 s
         return np.array(p_values)
     return multipletests(p_values, method="holm")[1]
-
-
-def paired_by_domain(
-    first: pd.DataFrame, second: pd.DataFrame, estimator: Estimator, n: int = PERMUTATIONS
-) -> pd.DataFrame:
-    """first - second on the same prompts (template on and off, two drafts), in each domain and
-    pooled: domain, estimate, low, high, n_prompts, p_value (the two values of a prompt swapped at
-    random, n times).
-
-    The p-value has little power if the frames differ in rows per prompt. ValueError if they do not
-    hold the same prompts.
-    """
-    rows = []
-    for domain in (*domains_in(first), POOLED):
-        both = [first, second]
-        if domain != POOLED:
-            both = [frame[frame["domain"] == domain] for frame in both]
-        rows.append({"domain": domain} | _paired(both, estimator, n))
-    return pd.DataFrame(rows)
-
-
-def _paired(both: Sequence[pd.DataFrame], estimator: Estimator, n: int) -> dict[str, float]:
-    """The first minus the second: the fields of an `Interval` (prompts resampled together), and
-    p_value.
-    """
-    draws = stats.jointly({name: (frame, estimator) for name, frame in enumerate(both)})
-    change = draws[0] - draws[1]
-    difference = change[POOLED].to_numpy()
-    interval = Interval.of(difference, draws.prompts, "the difference")
-    # both in the order of the prompts' ids
-    before, after = (resampling_of(frame, 1).totals(estimator.columns(frame)) for frame in both)
-    rng = np.random.default_rng([0, 2])
-    swap = rng.integers(0, 2, (n, len(before)))
-    moved = swap @ (after - before)
-    of_first = estimator.number(before.sum(axis=0) + moved)
-    of_second = estimator.number(after.sum(axis=0) - moved)
-    p_value = _p_value(difference[0], of_first - of_second)
-    return vars(interval) | {"p_value": p_value}
 
 
 def _p_value(observed: float, permuted: np.ndarray) -> float:

@@ -299,65 +299,6 @@ def measured(
     return rounds
 
 
-def measured_together(
-    pairs: Mapping[str, Pair],
-    prompts: Mapping[str, Sequence[EncodedPrompt]],
-    shapes: Mapping[str, Shape],
-    new_tokens: int,
-    sizes: tuple[int, ...] = SIZES,
-    context: int = 128,
-    repeats: int = 21,
-    rounds: int = 2,
-    tries: int = 1,
-) -> tuple[dict[str, Measured], dict[str, dict[str, pd.DataFrame]]]:
-    """The costs of several pairs that have one target, and `decoded_speed` of each pair and prompt
-    set. Every round times the passes of all pairs and decodes all texts with each, in swapped
-    order, so that what else the machine does affects all of them. The target's passes count for
-    all pairs. The loop's own time comes from the static shapes.
-
-    While timing is unreliable (`cost.disturbed`) for any pair, up to `tries` - 1 further rounds of
-    passes follow, and the last `rounds` count. This looks at the timing only.
-    """
-    static = {name: shape for name, shape in shapes.items() if shape.tree}
-    passes: list[dict[str, pd.DataFrame]] = []  # by pair, one entry per round
-    texts: list[pd.DataFrame] = []
-    for number in range(rounds + tries - 1):
-        times = {}
-        for name in list(pairs)[:: 1 if number % 2 == 0 else -1]:
-            times[name] = pass_times(pairs[name], sizes, context, repeats)
-            for of_set, chosen in prompts.items() if number < rounds else ():
-                once = decoded_speed(pairs[name], chosen, shapes, new_tokens, repeats=1)
-                texts.append(once.assign(pair=name, set=of_set, repeat=number))
-        passes.append(_with_one_target(times))
-        if number + 1 < rounds:
-            continue
-        speeds = pd.concat(texts, ignore_index=True)
-        is_static = speeds["method"].isin(["plain", *static])
-        clocks = {
-            name: Measured(
-                tuple(each[name] for each in passes[-rounds:]),
-                in_plain_tokens(speeds[is_static & (speeds["pair"] == name)]),
-                static,
-            )
-            for name in pairs
-        }
-        if not any(disturbed(clock.costs) for clock in clocks.values()):
-            break
-    of_pair = {
-        name: {of_set: own.drop(columns=["pair", "set"]) for of_set, own in rows.groupby("set")}
-        for name, rows in speeds.groupby("pair")
-    }
-    return clocks, of_pair
-
-
-def _with_one_target(times: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The passes of each pair's draft with the target's passes of all pairs."""
-    targets = [own[own["model"] == "target"] for own in times.values()]
-    return {
-        name: pd.concat([own[own["model"] == "draft"], *targets]) for name, own in times.items()
-    }
-
-
 def _resampled_rows(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """The rows of as many values of the index, drawn with replacement."""
     values = frame.index.unique()

@@ -3,8 +3,8 @@ marks (`readme.md.j2` holds the blocks). A test holds the pages equal to what wa
 
 * figures/smollm/measured.json and data/measured/tiny.json: seconds of each notebook and of one
   recording, collected here from build/ and data/runs (where a run or a trace of it is); that of
-  `tiny`, whose figures are not committed, also holds its answers, what `make bench` measured (build/bench.json), and the seconds of `make
-  test` (given by hand);
+  `tiny`, whose figures are not committed, also holds its answers, what `make bench` measured
+  (build/bench.json), and the seconds of `make test` (given by hand);
 * figures/smollm/NN/numbers.json: the notebooks' answers;
 * figures/public/13: tokens per target pass of other pairs and methods;
 * data/traces/smollm: estimates of acceptance, and what README.md's lines of Python print;
