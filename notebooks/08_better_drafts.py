@@ -125,7 +125,8 @@ for name, each in sets.items():
     texts[name] = rows.groupby("prompt_id", sort=False)["token"].agg(tuple).to_dict()
     traces[name] = {OWN_DRAFT: rows}
 facts = {OWN_DRAFT: pair.facts["draft"]}  # the size of each draft
-rows.head(2)[["prompt_id", "position", "token", "draft_rank", "hit"]]
+columns = ["prompt_id", "position", "token", "draft_rank", "hit"]
+notebook.show_table(rows[columns].head(2))
 
 # %% [markdown]
 # ### Drafts that run now, and drafts that were recorded

@@ -139,8 +139,9 @@ MADE_HERE = (
     "01/rejected.csv",
     *(f"08/{name}.csv" for name in ("drafts", "first-token", "self-drafts", "tokens-per-pass")),
     *(f"10/{name}.csv" for name in ("batches", "copies", "drafters", "limits", "measured")),
-    *(f"10/{name}.csv" for name in ("passes", "speed", "stopping", "ways")),
+    *(f"10/{name}.csv" for name in ("pass-times", "passes", "speed", "ways")),
 )
+NEAR = ("01/tree.csv", "01/tree-nodes.csv")  # one pass of float32 models: rounding may differ
 
 
 def check_tables(name, out):
@@ -163,7 +164,8 @@ def check_tables(name, out):
             assert list(found) == list(expected), table
             assert not np.isinf(found.select_dtypes("number")).any(axis=None), table
         else:
-            assert_frame_equal(found, expected, rtol=1e-6, atol=1e-9)
+            tolerance = 1e-4 if f"{number}/{table}" in NEAR else 1e-9
+            assert_frame_equal(found, expected, rtol=1e-6, atol=tolerance)
 
 
 def test_a_changed_number_is_seen(tmp_path, monkeypatch):
