@@ -20,7 +20,7 @@ from typing import Any
 
 from data.training_prompts.compose import ngrams
 from speclab.plain import parse_json
-from speclab.prompts import MATH_PROMPT, REASONING_PROMPT
+from speclab.study.prompts import MATH_PROMPT, REASONING_PROMPT
 
 TEST_SPLITS = {
     "openai/gsm8k/main/test.jsonl.gz": "question",

@@ -25,14 +25,14 @@ import importlib.util, os, pathlib, subprocess, sys
 places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
 if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
     places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
 if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
     subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/ops").is_dir():
+if not (kit / "speclab/study").is_dir():
     sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
 if str(kit) not in sys.path:
     sys.path.insert(0, str(kit))
-from speclab.ops import hosted
+from speclab.cli import hosted
 
 hosted.prepare()
 
@@ -41,8 +41,8 @@ import numpy as np
 from scipy.stats import alexandergovern
 
 from speclab import replay, score, stats
-from speclab.analysis import prompt_sets, published
-from speclab.analysis.texts import SEEDS, Text
+from speclab.lab import prompt_sets, published
+from speclab.lab.texts import SEEDS, Text
 from speclab.estimates import Estimates
 from speclab.score import ALL, POOLED
 from speclab.show import notebook

@@ -46,14 +46,14 @@ import importlib.util, os, pathlib, subprocess, sys
 places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
 if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
     places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
 if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
     subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/ops").is_dir():
+if not (kit / "speclab/study").is_dir():
     sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
 if str(kit) not in sys.path:
     sys.path.insert(0, str(kit))
-from speclab.ops import hosted
+from speclab.cli import hosted
 
 hosted.prepare()
 
@@ -62,16 +62,19 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from speclab import copying, passes, replay, runs, score, starts, stats
-from speclab.analysis import prompt_sets
-from speclab.analysis.prompt_sets import OWN, SECOND
-from speclab.analysis.texts import Text
+from speclab import copying, replay, score, stats
+from speclab.logs import passes
+from speclab.study import runs
+from speclab.lab import starts
+from speclab.lab import prompt_sets
+from speclab.lab.prompt_sets import OWN, SECOND
+from speclab.lab.texts import Text
 from speclab.drafts import candidates, quantise, shipped
 from speclab.estimates import Estimates, stack, without_interval
 from speclab.models import pairs
 from speclab.plain import read_json
-from speclab.profiles import ROOT, with_head
-from speclab.prompts import decoded_prompts
+from speclab.study.profiles import ROOT, with_head
+from speclab.study.prompts import decoded_prompts
 from speclab.score import ALL, POOLED
 from speclab.show import notebook
 

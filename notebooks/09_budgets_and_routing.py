@@ -25,14 +25,14 @@ import importlib.util, os, pathlib, subprocess, sys
 places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
 if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
     places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
 if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
     subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/ops").is_dir():
+if not (kit / "speclab/study").is_dir():
     sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
 if str(kit) not in sys.path:
     sys.path.insert(0, str(kit))
-from speclab.ops import hosted
+from speclab.cli import hosted
 
 hosted.prepare()
 
@@ -45,11 +45,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from speclab import cost, runs, stats
-from speclab.analysis import choose, measured_costs, prompt_sets
-from speclab.analysis.choose import PLAIN_SETTING, UNKNOWN, Choice
-from speclab.analysis.prompt_sets import OWN
-from speclab.analysis.texts import Text
+from speclab import cost, stats
+from speclab.study import runs
+from speclab.lab import choose, measured_costs, prompt_sets
+from speclab.lab.choose import PLAIN_SETTING, UNKNOWN, Choice
+from speclab.lab.prompt_sets import OWN
+from speclab.lab.texts import Text
 from speclab.estimates import Estimates
 from speclab.score import ALL, POOLED
 from speclab.show import notebook

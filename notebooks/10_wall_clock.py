@@ -41,14 +41,14 @@ import importlib.util, os, pathlib, subprocess, sys
 places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
 if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
     places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
 if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
     subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/ops").is_dir():
+if not (kit / "speclab/study").is_dir():
     sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
 if str(kit) not in sys.path:
     sys.path.insert(0, str(kit))
-from speclab.ops import hosted
+from speclab.cli import hosted
 
 hosted.prepare()
 
@@ -58,13 +58,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from speclab import cost, prompts, replay, runs, score, stats
-from speclab.analysis import choose, combined, measured_costs, prompt_sets, stopping
+from speclab import cost, replay, score, stats
+from speclab.study import prompts, runs
+from speclab.lab import choose, combined, measured_costs, prompt_sets, stopping
 from speclab.cost import Costs
 from speclab.estimates import Estimates, stack
 from speclab.models import head, pairs, timing
 from speclab.models.folder import ModelFolder
-from speclab.profiles import with_head
+from speclab.study.profiles import with_head
 from speclab.score import ALL, POOLED
 from speclab.shapes import parse_shape
 from speclab.show import notebook

@@ -31,14 +31,14 @@ import importlib.util, os, pathlib, subprocess, sys
 places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
 if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
     places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
 if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
     subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/ops").is_dir():
+if not (kit / "speclab/study").is_dir():
     sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
 if str(kit) not in sys.path:
     sys.path.insert(0, str(kit))
-from speclab.ops import hosted
+from speclab.cli import hosted
 
 hosted.prepare()
 
@@ -49,16 +49,17 @@ import numpy as np
 import pandas as pd
 
 from speclab import cost, replay, score, stats
-from speclab.analysis import association, author_records as authors, bins, choose, claims
-from speclab.analysis import prompt_sets, published, variance_components
-from speclab.analysis.claims import AT_0, AT_1, FAILS, FORM, HOLDS, KEYS, PUBLISHED, SOURCES
-from speclab.analysis.prompt_sets import OWN
-from speclab.analysis.texts import Text
-from speclab.analysis.token_kinds import token_kinds
+from speclab.lab import association, bins, choose, claims
+from speclab.logs import author_records as authors
+from speclab.lab import prompt_sets, published, variance_components
+from speclab.lab.claims import AT_0, AT_1, FAILS, FORM, HOLDS, KEYS, PUBLISHED, SOURCES
+from speclab.lab.prompt_sets import OWN
+from speclab.lab.texts import Text
+from speclab.lab.token_kinds import token_kinds
 from speclab.estimates import stack
 from speclab.models.folder import ModelFolder
-from speclab.profiles import load_profile
-from speclab.prompts import DOMAINS
+from speclab.study.profiles import load_profile
+from speclab.study.prompts import DOMAINS
 from speclab.show import notebook
 from speclab.show.pictures import strings_of
 from speclab.tree import chain

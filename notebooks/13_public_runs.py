@@ -40,14 +40,14 @@ import importlib.util, os, pathlib, subprocess, sys
 places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
 if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
     places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
 if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
     subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/ops").is_dir():
+if not (kit / "speclab/study").is_dir():
     sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
 if str(kit) not in sys.path:
     sys.path.insert(0, str(kit))
-from speclab.ops import hosted
+from speclab.cli import hosted
 
 hosted.prepare()
 
@@ -56,16 +56,18 @@ import numpy as np
 import pandas as pd
 from scipy.stats import friedmanchisquare, rankdata
 
-from speclab import passes, score, stats
-from speclab.analysis import atlas, choose, combined
-from speclab.analysis import specdecode_bench as traces
-from speclab.analysis.significance import holm
+from speclab.logs import passes
+from speclab import score, stats
+from speclab.logs import atlas
+from speclab.lab import choose, combined
+from speclab.logs import specdecode_bench as traces
+from speclab.lab.significance import holm
 from speclab.copying import MOST
 from speclab.estimates import Estimates, stack
 from speclab.replay import prompt_sums
 from speclab.score import ALL, POOLED
 from speclab.show import drawings, notebook
-from speclab.starts import replay_starts, sums_of_starts
+from speclab.lab.starts import replay_starts, sums_of_starts
 
 RUNS = []
 READS = ["data/atlas"]

@@ -44,14 +44,14 @@ import importlib.util, os, pathlib, subprocess, sys
 places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
 if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
     places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
 if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
     subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/ops").is_dir():
+if not (kit / "speclab/study").is_dir():
     sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
 if str(kit) not in sys.path:
     sys.path.insert(0, str(kit))
-from speclab.ops import hosted
+from speclab.cli import hosted
 
 hosted.prepare()
 
@@ -60,14 +60,15 @@ import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.analysis import choose, log_gammas, log_summary, logs, significance
-from speclab.analysis.log_gammas import BEST, LOGGED, OPEN, PER_PASS, SLOWER, TIED, TOO_FEW
-from speclab.analysis.log_summary import EVERY
+from speclab.lab import choose, significance
+from speclab.logs import log_gammas, log_summary, logs
+from speclab.logs.log_gammas import BEST, LOGGED, OPEN, PER_PASS, SLOWER, TIED, TOO_FEW
+from speclab.logs.log_summary import EVERY
 from speclab.cost import Costs
 from speclab.estimates import Estimates, cell, stack
-from speclab.ops import export
-from speclab.passes import depth_counts
-from speclab.place import ROOT
+from speclab.cli import export
+from speclab.logs.passes import depth_counts
+from speclab.study.place import ROOT
 from speclab.show import figures, notebook
 
 RUNS = []

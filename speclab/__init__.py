@@ -1,18 +1,39 @@
-"""A study kit for speculative decoding. It has a flat core and six folders.
+"""A study kit for speculative decoding: the mechanism in flat modules, and rooms around it.
 
-core      shapes, trees, verification, sampling, drafting, decoding, recording, replay, scores,
+core      trees, shapes, verification, sampling, drafting, decoding, recording, replay, scores,
           statistics, estimates, costs
 models    networks: their folders, how they are loaded, their passes, and the cost of a pass
-show      what a reader sees: figures, pictures, the start of a notebook
-analysis  what several notebooks need: texts, choosing a setting, stop rules, prompt sets, power
 drafts    other drafts: quantised copies, and the trained drafts that come with the kit
+study     profiles, prompts, recorded runs and their manifests
+lab       what several notebooks share: texts, prompt sets, choosing a setting, stop rules
+logs      logs of servers and public runs
+show      what a reader sees: figures, pictures, tables, the start of a notebook
 explore   a page that explores a recorded run in a browser, without a kernel
-ops       where and how the kit runs: reproduce, report, doctor, workers, Kaggle and Colab
+run       `make reproduce`: which notebooks run again, their pages, the report
+cli       the other verbs: record, decode, log, plan, export, doctor, Kaggle and Colab
+
+What users import is here: the modules `decode`, `replay`, `score`, `stats` and `verify`, and
+`load_run` (a recorded run), `load_pair` (target and draft of a profile) and `Tree`. They are loaded
+when they are first used, so replaying a run needs no torch.
 
 `python -m speclab --help` lists the commands. README.md names the file for each kind of change.
 """
+
+from importlib import import_module
+from typing import Any
 
 if not __debug__:
     raise ImportError(
         "speclab needs its assertions: start Python without -O and without PYTHONOPTIMIZE"
     )
+
+# for type checkers: __init__.pyi
+__all__ = ["Tree", "decode", "load_pair", "load_run", "replay", "score", "stats", "verify"]
+MODULE_OF = {"Tree": "tree", "load_pair": "models.pairs", "load_run": "study.runs"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'speclab' has no attribute {name!r}; it has {__all__}")
+    module = import_module(f"speclab.{MODULE_OF.get(name, name)}")
+    return getattr(module, name) if name in MODULE_OF else module

@@ -1,11 +1,11 @@
-"""The command line, `python -m speclab VERB`. The verbs are defined in ops/commands.py."""
+"""The command line, `python -m speclab VERB`. The verbs are defined in cli/commands.py."""
 
 import sys
 
-from speclab.ops import hosted
+from speclab.cli import hosted
 
 try:
-    from speclab.ops.commands import main
+    from speclab.cli.commands import main
 except ImportError as _error:  # every verb needs the packages imported there
     sys.exit(f"speclab: {hosted.missing_package(_error)}")
 

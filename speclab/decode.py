@@ -18,9 +18,9 @@ from speclab.models.model import KVCache, over_trunk, wait_for
 from speclab.models.model import LanguageModel as LanguageModel
 from speclab.models.pairs import Pair as Pair
 from speclab.plain import Array
-from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, probabilities, rank_key
 from speclab.shapes import Shape
+from speclab.study.prompts import EncodedPrompt
 from speclab.tree import Tree
 from speclab.verify import RULES, Verdict, greedy_path, verify
 

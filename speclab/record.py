@@ -20,8 +20,6 @@ from torch.nn.utils.rnn import pad_sequence
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import Pair, fix_few_rows, load_pair
 from speclab.plain import Array, Facts, notice
-from speclab.profiles import MODELS, Profile
-from speclab.prompts import EncodedPrompt
 from speclab.sampling import (
     NonFiniteProbability,
     Sampling,
@@ -33,6 +31,8 @@ from speclab.sampling import (
     sample,
     uniforms,
 )
+from speclab.study.profiles import MODELS, Profile
+from speclab.study.prompts import EncodedPrompt
 from speclab.tree import Tree, chain
 
 TOP = 8  # draft tokens kept per trace row

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from speclab.plain import Array
-from speclab.prompts import DOMAINS
+from speclab.study.prompts import DOMAINS
 
 ALL, POOLED = "all", "pooled"
 

@@ -215,7 +215,7 @@ def random_profile(random_folders):
 
 def profile_of(target, draft, dtype="auto"):
     """A profile of two folders on the CPU."""
-    from speclab.profiles import ModelSpec, Profile
+    from speclab.study.profiles import ModelSpec, Profile
 
     both = [ModelSpec(str(one), device="cpu", dtype=dtype) for one in (target, draft)]
     return Profile("random", *both, max_prompt_tokens=128, max_new_tokens=12)
@@ -248,7 +248,7 @@ def short_profile(random_profile, tmp_path_factory):
 @pytest.fixture(scope="session")
 def short_run(short_profile, random_pair, tmp_path_factory):
     """A recorded run of `short_profile`, only to be read; `run_copy` is to be damaged."""
-    from speclab.runs import record_run
+    from speclab.study.runs import record_run
 
     folder = tmp_path_factory.mktemp("recorded") / "run"
     return record_run(short_profile, folder, random_pair)
@@ -309,6 +309,6 @@ def random_pair(random_profile):
 def tiny_pair():
     """The committed tiny pair on the CPU in float32."""
     from speclab.models.pairs import load_pair
-    from speclab.profiles import load_profile
+    from speclab.study.profiles import load_profile
 
     return load_pair(load_profile("tiny", {"device": "cpu"}))

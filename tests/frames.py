@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from speclab import stats
-from speclab.analysis.texts import Text
-from speclab.profiles import ROOT
-from speclab.runs import Run, load_run
+from speclab.lab.texts import Text
+from speclab.study.profiles import ROOT
+from speclab.study.runs import Run, load_run
 
 
 @cache

@@ -24,7 +24,7 @@ from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from speclab.profiles import ROOT
+from speclab.study.profiles import ROOT
 
 CPU = torch.device("cpu")
 # these take indices on the CPU, and upload them

@@ -13,15 +13,15 @@ from architectures import KINDS, small_network, small_settings
 from conftest import edit_json, profile_of, save_random_llama
 from transformers import AutoModelForCausalLM
 
-from speclab import runs
 from speclab.__main__ import main
+from speclab.cli import doctor
 from speclab.decode import decode_prompt
 from speclab.models.pairs import load_pair
-from speclab.ops import doctor
-from speclab.profiles import ROOT
-from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
+from speclab.study import runs
+from speclab.study.profiles import ROOT
+from speclab.study.prompts import EncodedPrompt
 
 GUIDE = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
 WORK, UNTRIED = "Models that work", "Not tried"

@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from data.atlas import prepare
-from speclab import passes
-from speclab.analysis import atlas, logs
-from speclab.profiles import ROOT
+from speclab.logs import atlas, logs, passes
+from speclab.study.profiles import ROOT
 
 SHARED = ROOT.parent / "shared" / "public_traces" / "atlas"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the public runs in ../shared")

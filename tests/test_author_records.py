@@ -15,8 +15,8 @@ import pytest
 
 from speclab import score
 from speclab.__main__ import main
-from speclab.analysis import author_records
-from speclab.analysis.fetch import FetchError
+from speclab.logs import author_records
+from speclab.logs.fetch import FetchError
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
 released = pytest.mark.skipif(

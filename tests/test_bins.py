@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from frames import frame_of
 
-from speclab.analysis import bins
+from speclab.lab import bins
 
 
 def test_signals_by_hand():

@@ -17,8 +17,8 @@ from data.drafts import prepare
 from data.drafts.texts import TextConfig, continuations
 from speclab.drafts import candidates, quantise
 from speclab.drafts.shipped import shipped_drafts
-from speclab.prompts import EncodedPrompt, training_prompts
-from speclab.runs import record_run, texts_of
+from speclab.study.prompts import EncodedPrompt, training_prompts
+from speclab.study.runs import record_run, texts_of
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from test_stopping import COSTS
 
 from speclab import stats
-from speclab.analysis import choose
-from speclab.analysis.choose import PLAIN_SETTING, UNKNOWN, Choice, PromptCosts, fold_of
 from speclab.cost import Costs
+from speclab.lab import choose
+from speclab.lab.choose import PLAIN_SETTING, UNKNOWN, Choice, PromptCosts, fold_of
 from speclab.tree import PLAIN, chain, static_tree
 
 SETTINGS = (

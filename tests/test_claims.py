@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from speclab import stats
-from speclab.analysis import claims, prompt_sets
-from speclab.analysis.claims import (
+from speclab.lab import claims, prompt_sets
+from speclab.lab.claims import (
     AT_0,
     FAILS,
     FORM,
@@ -23,7 +23,7 @@ from speclab.analysis.claims import (
     TURNS,
     UNDECIDED,
 )
-from speclab.analysis.published import published
+from speclab.lab.published import published
 
 OWN, UNWRAPPED, SECOND = prompt_sets.OWN, prompt_sets.UNWRAPPED, prompt_sets.SECOND
 ABOVE, BELOW, BETWEEN = (0, None), (None, 0), (0.4, 0.6)

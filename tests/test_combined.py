@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 from test_starts import starts_by_hand
 
-from speclab.analysis import combined
 from speclab.copying import MOST
 from speclab.cost import Costs
-from speclab.starts import replay_starts
+from speclab.lab import combined
+from speclab.lab.starts import replay_starts
 
 # `5 6 7` is in the prompt, and recurs after `8`
 BACK = {"a": ([5, 6, 7, 9], [8, 5, 6, 7, 9, 4])}

@@ -16,19 +16,19 @@ from test_decode_file import write_texts
 from toy import plain, recorded_tables, toy_pair
 
 from speclab.__main__ import main
-from speclab.analysis import combined
-from speclab.analysis.combined import starts_of_trace
+from speclab.cli.decode_file import plain_difference
 from speclab.decode import decode, decode_prompt
 from speclab.draft import propose
+from speclab.lab import combined
+from speclab.lab.combined import starts_of_trace
+from speclab.lab.starts import replay_starts
 from speclab.models.pairs import load_pair
-from speclab.ops.decode_file import plain_difference
-from speclab.profiles import load_profile
-from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import generate
 from speclab.replay import replay
 from speclab.sampling import NonFiniteProbability, Sampling
 from speclab.shapes import Shape, StopRule, parse_shape
-from speclab.starts import replay_starts
+from speclab.study.profiles import load_profile
+from speclab.study.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.tree import chain, static_tree
 
 GREEDY, WARM = Sampling(), Sampling(1.0)

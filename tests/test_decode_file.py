@@ -16,11 +16,11 @@ from test_faults import forked
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from speclab.__main__ import main
+from speclab.cli import decode_file as files
+from speclab.cli.decode_call import DecodeCall
 from speclab.models import pairs
 from speclab.models.folder import ModelFolder
-from speclab.ops import decode_file as files
-from speclab.ops.decode_call import DecodeCall
-from speclab.profiles import load_profile
+from speclab.study.profiles import load_profile
 
 TEXTS = {f"{place}-é": "a b c d e f"[: 1 + 2 * place] for place in range(4)}
 TIMES = ("time_s", "prefill_time_s")

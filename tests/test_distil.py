@@ -16,7 +16,7 @@ from data.drafts import distil as scripts
 from data.drafts.distil import OBJECTIVES, collate, distil, distillation_loss
 from data.drafts.texts import TextConfig, continuations
 from data.drafts.train import FILE, TrainConfig
-from speclab.prompts import training_prompts
+from speclab.study.prompts import training_prompts
 
 CONFIG = TrainConfig(
     steps=4, batch=3, lr_matrix=1e-2, lr_other=1e-2, warmup_steps=1, checkpoint_every=2

@@ -9,10 +9,10 @@ from conftest import edit_json, save_random_llama
 from pretended import pretended
 
 from speclab.__main__ import main
-from speclab.ops import doctor
-from speclab.ops.doctor import answered, examine
-from speclab.ops.hosted import in_range
-from speclab.profiles import ROOT, ModelSpec, Notes, load_profile
+from speclab.cli import doctor
+from speclab.cli.doctor import answered, examine
+from speclab.cli.hosted import in_range
+from speclab.study.profiles import ROOT, ModelSpec, Notes, load_profile
 
 PAPER, T4, TINY = (load_profile(name) for name in ("paper", "t4", "tiny"))
 SMOLLM = load_profile("smollm")
@@ -24,12 +24,12 @@ TWO = ONE | {"cuda:1": 15e9}
 @pytest.fixture(autouse=True)
 def empty(tmp_path, monkeypatch):
     """A machine with every package, and without a hub, its cache, or variables of the kit."""
-    monkeypatch.setattr("speclab.ops.hosted.in_range", lambda need: True)
+    monkeypatch.setattr("speclab.cli.hosted.in_range", lambda need: True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("speclab.models.hub.config", lambda spec: {})
     monkeypatch.setattr("speclab.models.hub.size", lambda spec: 3e9)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("speclab.runs.RUNS", tmp_path / "runs")
+    monkeypatch.setattr("speclab.study.runs.RUNS", tmp_path / "runs")
     for name in ("MODELS", "DATASETS", "TRACES"):
         monkeypatch.delenv(f"SPECLAB_{name}", raising=False)
 
@@ -66,7 +66,7 @@ def test_what_a_machine_lacks_is_said_with_what_to_do(profile, machine, subject,
 def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
     asked = ("torch>=99", "no-such-package", "torch>=2,<99")
     assert [in_range(need) for need in asked] == [False, False, True]
-    monkeypatch.setattr("speclab.ops.hosted.in_range", lambda need: "gptqmodel" not in need)
+    monkeypatch.setattr("speclab.cli.hosted.in_range", lambda need: "gptqmodel" not in need)
     [line] = todo(PAPER)
     assert line.startswith("do  packages") and "-> run `python -m speclab hosted" in line
     assert "gptqmodel>=" in line and "install --gptq`" in line

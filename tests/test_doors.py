@@ -23,11 +23,12 @@ import pytest
 from conftest import contents
 from test_faults import DAMAGES
 
-from speclab import runs
+from speclab.cli import pair
+from speclab.cli.commands import cli, main
 from speclab.models import pairs
-from speclab.ops import pair, reproduce
-from speclab.ops.commands import cli, main
-from speclab.profiles import ROOT, load_profile, parse_overrides
+from speclab.run import reproduce
+from speclab.study import runs
+from speclab.study.profiles import ROOT, load_profile, parse_overrides
 
 FEW = "prompts_per_domain=1 --set domains=[code] --set max_new_tokens=4"
 PROMPT = '{"prompt_id": "a", "domain": "code", "prompt": "def f():"}\n'

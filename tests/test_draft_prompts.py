@@ -8,8 +8,8 @@ import json
 import pytest
 
 from data.training_prompts.compose import training_prompts
-from speclab import prompts
-from speclab.prompts import PROJECT_PROMPTS, read_prompts
+from speclab.study import prompts
+from speclab.study.prompts import PROJECT_PROMPTS, read_prompts
 
 
 def test_a_judged_prompt_would_be_found_and_is_left_out(monkeypatch):

@@ -24,13 +24,14 @@ from pandas.testing import assert_frame_equal
 from same_process import use_no_kernel
 
 import speclab
-from speclab import runs
 from speclab.__main__ import main
-from speclab.analysis import specdecode_bench, texts
-from speclab.ops.run_plan import declared, kinds_named
-from speclab.profiles import ROOT, load_profile
-from speclab.runs import load_or_record
+from speclab.cli.run_plan import declared, kinds_named
+from speclab.lab import texts
+from speclab.logs import specdecode_bench
 from speclab.show import figures
+from speclab.study import runs
+from speclab.study.profiles import ROOT, load_profile
+from speclab.study.runs import load_or_record
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
 GOLDEN = ROOT / "tests" / "golden"

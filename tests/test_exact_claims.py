@@ -11,8 +11,8 @@ import pytest
 import rejection_rule
 
 from speclab import cost
-from speclab.analysis import claims, published
-from speclab.analysis.claims import NO_CONDITION, SOURCES
+from speclab.lab import claims, published
+from speclab.lab.claims import NO_CONDITION, SOURCES
 
 LISTED = claims.claims()
 STATED = {name: [value for *_, value in claim.values] for name, claim in LISTED.items()}

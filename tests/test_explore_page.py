@@ -10,11 +10,11 @@ from browser import READY, chromium, opened
 from frames import shipped, with_lists
 from test_sentences import BAD
 
-from speclab import runs
 from speclab.__main__ import main
 from speclab.explore import page, trace_data
-from speclab.profiles import ROOT
-from speclab.runs import Run
+from speclab.study import runs
+from speclab.study.profiles import ROOT
+from speclab.study.runs import Run
 
 NASTY = [
     "</script><script>window.hacked = 1</script>",

@@ -12,10 +12,11 @@ from conftest import committed
 from frames import shipped, with_lists
 from numpy.testing import assert_allclose
 
-from speclab import replay, runs, score, stats
-from speclab.analysis import choose, combined
+from speclab import replay, score, stats
 from speclab.cost import Costs
 from speclab.explore import page, trace_data
+from speclab.lab import choose, combined
+from speclab.study import runs
 from speclab.tree import chain, static_tree
 
 PAIRS = ("tiny", "smollm")

@@ -23,15 +23,16 @@ from test_decode import tiny_prompts
 from test_metrics import BY_HAND
 
 from speclab.__main__ import main
-from speclab.analysis import choose, logs, measured_costs
+from speclab.cli import export
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
+from speclab.lab import choose, measured_costs
+from speclab.logs import logs
 from speclab.models.pairs import load_pair
-from speclab.ops import export
-from speclab.profiles import MODELS, ROOT, load_profile
-from speclab.runs import encoded_prompts, record_run, texts_of
 from speclab.sampling import Sampling, entropy
 from speclab.shapes import parse_shape
+from speclab.study.profiles import MODELS, ROOT, load_profile
+from speclab.study.runs import encoded_prompts, record_run, texts_of
 
 TARGET, DRAFT = "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "Qwen/Qwen2.5-0.5B-Instruct"
 AT, OF = ("e9c932ac1893a49ae0fc497ad6e1e86e2e39af20", "7ae557604adf67be50417f59c2c2f167def9a775")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import tables
 
-from speclab.runs import RunError, load_run, part_file, record_run
+from speclab.study.runs import RunError, load_run, part_file, record_run
 
 
 def forked(work):

@@ -19,9 +19,9 @@ from matplotlib.text import Text
 from numpy.testing import assert_allclose
 from pandas.testing import assert_frame_equal
 
-from speclab.ops.commands import main
-from speclab.profiles import ROOT
+from speclab.cli.commands import main
 from speclab.show import drawings, figures, redraw, style, tables
+from speclab.study.profiles import ROOT
 from speclab.tree import chain, static_tree
 
 FRAME = pd.DataFrame(
@@ -153,7 +153,7 @@ def test_what_cannot_be_drawn_is_said_in_one_line(place, options, said, capsys):
     ("function", "said"),
     [
         ("os.system", "is not a function of speclab"),
-        ("speclab.ops.commands.main", "does not draw a figure"),
+        ("speclab.cli.commands.main", "does not draw a figure"),
         ("speclab.show.figures.nothing", "does not draw a figure"),
         ("speclab.nowhere.draw", "does not draw a figure"),
     ],

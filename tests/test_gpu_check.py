@@ -17,7 +17,7 @@ from gpu_check import Compared, Difference, Settings
 from test_record import prompts_of
 from toy import let_nodes_see_their_cousins, toy_pair
 
-from speclab.profiles import ROOT
+from speclab.study.profiles import ROOT
 
 MACHINE = {
     "name": "machine",

@@ -30,18 +30,18 @@ from toy import plain, table_of
 
 from speclab import decode as decoding
 from speclab.decode import decode_prompt, prefill
-from speclab.manifest import OF_BLOCKS
 from speclab.models import head as heads
 from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody
 from speclab.models.model import KVCache
 from speclab.models.pairs import load_model, load_pair
-from speclab.profiles import ModelSpec
 from speclab.record import LONGEST, generate, record_prompt
 from speclab.replay import replay, replay_sampled
-from speclab.runs import Damaged, record_run
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
+from speclab.study.manifest import OF_BLOCKS
+from speclab.study.profiles import ModelSpec
+from speclab.study.runs import Damaged, record_run
 from speclab.tree import PLAIN, chain, static_tree
 
 GREEDY, WARM = Sampling(), Sampling(1.0)

@@ -16,12 +16,12 @@ from conftest import interrupted, tables
 from test_notebooks import bootstrap
 
 from speclab import record
+from speclab.cli import hosted
+from speclab.cli.hosted import attach, keep, restore, slug
 from speclab.models.folder import ModelFolder
-from speclab.ops import hosted
-from speclab.ops.hosted import attach, keep, restore, slug
-from speclab.profiles import ROOT, load_profile
-from speclab.prompts import PAPER_SETS
-from speclab.runs import record_run
+from speclab.study.profiles import ROOT, load_profile
+from speclab.study.prompts import PAPER_SETS
+from speclab.study.runs import record_run
 
 T4 = load_profile("t4")
 
@@ -270,7 +270,7 @@ def test_a_torchvision_that_does_not_fit_torch_is_said_where_models_are_loaded(t
 
 def test_git_never_rewrites_a_file_whose_digest_is_known():
     """With autocrlf, which Windows has set, shipped traces would not be recognised."""
-    files = ["README.md", "speclab/runs.py", "data/traces/tiny/greedy/manifest.json"]
+    files = ["README.md", "speclab/study/runs.py", "data/traces/tiny/greedy/manifest.json"]
     done = called("git", "check-attr", "text", "--", *files)
     if done.returncode:
         pytest.skip("this is no git checkout")

@@ -14,10 +14,10 @@ from huggingface_hub import errors
 from huggingface_hub.utils import filter_repo_objects
 
 from speclab.__main__ import main
+from speclab.cli.doctor import examine
 from speclab.models import hub
 from speclab.models.folder import ModelFolder, cached
-from speclab.ops.doctor import examine
-from speclab.profiles import ModelSpec, load_profile
+from speclab.study.profiles import ModelSpec, load_profile
 
 NAME = "somebody/some-model"
 CONFIG = load_profile("small").notes.target_config
@@ -31,7 +31,7 @@ def made_up(tmp_path, monkeypatch, random_folders):
     fetched = []
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("speclab.models.folder.cached", lambda *_: None)
-    monkeypatch.setattr("speclab.runs.RUNS", tmp_path / "runs")
+    monkeypatch.setattr("speclab.study.runs.RUNS", tmp_path / "runs")
     monkeypatch.delenv("SPECLAB_MODELS", raising=False)
     files = [("config.json", 1e3), ("model.safetensors", 3e9), ("pytorch_model.bin", 9e9)]
     siblings = [SimpleNamespace(rfilename=name, size=int(size)) for name, size in files]

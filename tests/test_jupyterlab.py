@@ -13,11 +13,11 @@ import pytest
 from browser import chromium, needed
 
 from speclab.decode import decode_prompt
-from speclab.profiles import ROOT, load_profile
-from speclab.prompts import Prompt, encode_prompts
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
 from speclab.show.pictures import marked, strings_of
+from speclab.study.profiles import ROOT, load_profile
+from speclab.study.prompts import Prompt, encode_prompts
 
 NOTEBOOK = "01_load_models.ipynb"
 TOKEN = "for-this-test-only"

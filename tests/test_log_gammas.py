@@ -4,13 +4,13 @@ against the replay of its trace.
 
 import pytest
 
-from speclab import passes, replay
-from speclab.analysis import log_gammas, log_summary, logs
-from speclab.analysis.log_gammas import BEST, LOGGED, OPEN, SLOWER, TIED, TOO_FEW
+from speclab import replay
 from speclab.cost import Costs
-from speclab.passes import HITS, MISSES, Answer
-from speclab.profiles import ROOT
-from speclab.runs import load_run
+from speclab.logs import log_gammas, log_summary, logs, passes
+from speclab.logs.log_gammas import BEST, LOGGED, OPEN, SLOWER, TIED, TOO_FEW
+from speclab.logs.passes import HITS, MISSES, Answer
+from speclab.study.profiles import ROOT
+from speclab.study.runs import load_run
 
 SHIPPED = ROOT / "data" / "logs" / "smollm.jsonl.gz"
 FREE = Costs.assumed(0.0)  # drafting costs nothing, so speed-up is tokens per pass

@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from speclab import replay, runs, score
+from speclab import replay, score
 from speclab.__main__ import main
-from speclab.analysis import logs
-from speclab.profiles import ROOT
-from speclab.runs import load_run
+from speclab.logs import logs
 from speclab.stats import RESAMPLES
+from speclab.study import runs
+from speclab.study.profiles import ROOT
+from speclab.study.runs import load_run
 
 PER_STEP = {
     "mean_acceptance_length": 2.0,

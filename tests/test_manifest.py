@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from speclab import runs
 from speclab.__main__ import main
 from speclab.plain import digest_of
-from speclab.runs import Damaged, RunError, load_run
+from speclab.study import runs
+from speclab.study.runs import Damaged, RunError, load_run
 
 GONE = object()
 

@@ -5,9 +5,9 @@ import pytest
 from test_choose import trace_of
 
 from speclab import replay
-from speclab.ops import metrics
+from speclab.cli import metrics
 from speclab.plain import read_yaml
-from speclab.profiles import ROOT
+from speclab.study.profiles import ROOT
 
 BY_HAND = trace_of({"a": ("a", [0, 0, 1, 0, 0, 0, 2, 0]), "b": ("b", [3, 3])})
 SUMS = replay.prompt_sums(replay.replay(BY_HAND, 2))

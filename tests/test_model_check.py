@@ -9,7 +9,7 @@ from conftest import random_network, round_as_amx
 from speclab.models import model, pairs
 from speclab.models.model import LanguageModel
 from speclab.models.pairs import Pair, load_model, load_pair, model_of
-from speclab.profiles import ROOT, ModelSpec, load_profile
+from speclab.study.profiles import ROOT, ModelSpec, load_profile
 
 pytestmark = pytest.mark.numeric
 

@@ -20,10 +20,10 @@ from bs4 import BeautifulSoup
 from nbconvert.filters import markdown2html
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from speclab.ops import pages
-from speclab.ops.report import inline
-from speclab.profiles import ROOT, load_profile
+from speclab.run import pages
+from speclab.run.report import inline
 from speclab.show import notebook
+from speclab.study.profiles import ROOT, load_profile
 
 FOLDER = ROOT / "notebooks"
 SOURCES = [twin.with_suffix(".py") for twin in sorted(FOLDER.glob("[0-9]*.ipynb"))]

@@ -8,13 +8,13 @@ import torch
 from conftest import save_random_llama, save_trimmed_draft
 from toy import toy_pair
 
-from speclab import runs
 from speclab.models import model, pairs
-from speclab.profiles import ROOT, ModelSpec, load_profile
-from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.show import notebook
+from speclab.study import runs
+from speclab.study.profiles import ROOT, ModelSpec, load_profile
+from speclab.study.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.tree import static_tree
 
 HALVES = ("float16", "bfloat16")

@@ -17,8 +17,8 @@ from test_end_to_end import imported, light  # noqa: F401
 
 from speclab.__main__ import main
 from speclab.plain import read_yaml
-from speclab.profiles import ROOT, load_profile
-from speclab.runs import record_run, sizes_of
+from speclab.study.profiles import ROOT, load_profile
+from speclab.study.runs import record_run, sizes_of
 
 EXAMPLE = ROOT / "data/examples/support_tickets/study.yaml"
 TINY = {f"{name}": f"data/pairs/tiny/{name}" for name in ("target", "draft")}
@@ -80,7 +80,7 @@ def test_the_words_of_the_project_are_found(tmp_path):
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("light")
 def test_the_example_speaks_of_its_own_categories(tmp_path, monkeypatch):
-    monkeypatch.setattr("speclab.runs.RUNS", tmp_path / "runs")
+    monkeypatch.setattr("speclab.study.runs.RUNS", tmp_path / "runs")
     check_study(*study(tmp_path, TINY | SMALL))
 
 

@@ -17,9 +17,9 @@ from browser import chromium
 from conftest import committed
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from speclab.ops import pages, report
-from speclab.profiles import ROOT, load_profile
+from speclab.run import pages, report
 from speclab.show import pictures, tables
+from speclab.study.profiles import ROOT, load_profile
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"

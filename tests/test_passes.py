@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from speclab import passes, replay, score
+from speclab import replay, score
 from speclab.__main__ import main
-from speclab.analysis import logs
 from speclab.decode import decode_prompt
-from speclab.passes import HITS, MISSES, Answer
-from speclab.profiles import ROOT
-from speclab.prompts import encode_prompts, load_prompts
-from speclab.runs import load_run
+from speclab.logs import logs, passes
+from speclab.logs.passes import HITS, MISSES, Answer
 from speclab.sampling import Sampling
 from speclab.shapes import Shape
+from speclab.study.profiles import ROOT
+from speclab.study.prompts import encode_prompts, load_prompts
+from speclab.study.runs import load_run
 from speclab.tree import chain
 
 ATLAS = ROOT.parent / "shared" / "public_traces" / "atlas"

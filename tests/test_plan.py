@@ -4,11 +4,11 @@ import pytest
 from test_record import prompts_of
 
 from speclab import record
+from speclab.cli.plan import CONTEXT_BYTES, held, planned_bytes, planned_pair
 from speclab.models.model import KVCache, Projection
 from speclab.models.pairs import parameter_count
-from speclab.ops.plan import CONTEXT_BYTES, held, planned_bytes, planned_pair
-from speclab.profiles import load_profile
 from speclab.sampling import Sampling
+from speclab.study.profiles import load_profile
 
 LLAMA = load_profile("paper").notes.target_config
 

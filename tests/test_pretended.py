@@ -16,10 +16,10 @@ from speclab.decode import decode_prompt
 from speclab.models import timing
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import load_pair
-from speclab.profiles import MODELS, load_profile
-from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.sampling import Sampling
 from speclab.shapes import MEASURES, Shape, StopRule, parse_shape
+from speclab.study.profiles import MODELS, load_profile
+from speclab.study.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.tree import chain, static_tree
 
 GREEDY, WARM, CUT = Sampling(), Sampling(1.0), Sampling(0.7, 20, 0.9)

@@ -5,10 +5,10 @@ from dataclasses import fields
 
 import pytest
 
-from speclab import runs
-from speclab.ops.plan import OF_HEAD, planned_pair
+from speclab.cli.plan import OF_HEAD, planned_pair
 from speclab.plain import parse_yaml, read_yaml
-from speclab.profiles import (
+from speclab.study import runs
+from speclab.study.profiles import (
     FOLDER,
     ROOT,
     ModelSpec,

@@ -9,11 +9,11 @@ import pytest
 from frames import text_of
 from test_score import make_run
 
-from speclab import runs
-from speclab.analysis import prompt_sets
-from speclab.analysis.prompt_sets import ENGLISH, OWN, SECOND, UNWRAPPED
-from speclab.analysis.texts import Text
-from speclab.profiles import load_profile
+from speclab.lab import prompt_sets
+from speclab.lab.prompt_sets import ENGLISH, OWN, SECOND, UNWRAPPED
+from speclab.lab.texts import Text
+from speclab.study import runs
+from speclab.study.profiles import load_profile
 
 
 def test_at_t1_every_set_has_one_seed(monkeypatch):

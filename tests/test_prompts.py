@@ -13,8 +13,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from data.training_prompts.compose import shingles
-from speclab.profiles import ROOT, load_profile
-from speclab.prompts import (
+from speclab.study.profiles import ROOT, load_profile
+from speclab.study.prompts import (
     DOMAINS,
     MATH_PROMPT,
     MIRROR,
@@ -32,7 +32,7 @@ from speclab.prompts import (
     training_prompts,
     without_wrapper,
 )
-from speclab.runs import of_kind, profile_prompts
+from speclab.study.runs import of_kind, profile_prompts
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}[U] {{ m['content'] }} [/U] {% endfor %}"
@@ -214,7 +214,7 @@ def test_a_file_of_mt_bench_or_spec_bench_gives_its_first_turns(tmp_path):
 
 
 def test_a_relative_name_in_a_profile_is_read_from_the_repository(tmp_path, monkeypatch):
-    monkeypatch.setattr("speclab.prompts.REPOSITORY", tmp_path)
+    monkeypatch.setattr("speclab.study.prompts.REPOSITORY", tmp_path)
     write(tmp_path, line())
     away = tmp_path / "away"
     away.mkdir()

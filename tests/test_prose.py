@@ -7,8 +7,8 @@ import pytest
 from conftest import committed
 
 from speclab.plain import read_json
-from speclab.profiles import ROOT
 from speclab.show import notebook, redraw
+from speclab.study.profiles import ROOT
 
 IDIOMS = re.compile(
     r"told\s+apart|cannot\s+be\s+told|not\s+to\s+be\s+told|tokens\s+a\s+(?:target\s+)?pass\b"

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from test_score import make_run
 
 from speclab import score, stats
-from speclab.analysis import published
+from speclab.lab import published
 from speclab.show import tables
 from speclab.tree import static_tree
 

@@ -17,15 +17,15 @@ pytest.importorskip("speculators", reason="the extra `heads` is not installed")
 from test_decode import WARM, assert_plain, next_p, prompt_of
 from toy import plain, recorded_tables
 
+from speclab.cli.doctor import tokenizers
+from speclab.cli.plan import held, planned_pair
 from speclab.decode import decode
 from speclab.models.model import Projection
 from speclab.models.pairs import load_pair
-from speclab.ops.doctor import tokenizers
-from speclab.ops.plan import held, planned_pair
-from speclab.profiles import load_profile
 from speclab.record import LONGEST
 from speclab.replay import replay
 from speclab.shapes import Shape, parse_shape
+from speclab.study.profiles import load_profile
 from speclab.tree import chain, static_tree
 
 VOCABULARY, WIDTH, LAYERS = 40, 32, 7  # of the targets; without named layers a head reads 2, 3, 4

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from speclab.drafts import quantise
 from speclab.drafts.quantise import Calibration, available, quantised_copy
 from speclab.models.pairs import load_model
-from speclab.profiles import ModelSpec
+from speclab.study.profiles import ModelSpec
 
 needs_gptq = pytest.mark.skipif(
     not available(), reason="gptqmodel is not installed: pip install speclab[gptq]"

@@ -9,8 +9,8 @@ import pytest
 import readme
 from conftest import committed
 
-from speclab.ops.commands import cli
-from speclab.profiles import ROOT, load_profile
+from speclab.cli.commands import cli
+from speclab.study.profiles import ROOT, load_profile
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 

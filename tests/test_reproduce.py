@@ -26,10 +26,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from same_process import use_no_kernel
 
 from speclab.__main__ import main
-from speclab.ops import pages, report, reproduce
-from speclab.profiles import ROOT, load_profile
-from speclab.runs import RunError
+from speclab.run import pages, report, reproduce
 from speclab.show import redraw, style
+from speclab.study.profiles import ROOT, load_profile
+from speclab.study.runs import RunError
 
 FIGURE = """
 import json, os, pathlib, sys
@@ -217,11 +217,11 @@ KIT = {  # what notebook 01 imports, what those import, what they declare, and w
     "speclab/score.py": "from speclab.tree import chain\n",
     "speclab/tree.py": "def chain():\n    return 1\n",
     "speclab/stats.py": "",
-    "speclab/lazy.py": "def start():\n    from speclab.ops import hosted\n",
-    "speclab/ops/__init__.py": "",
-    "speclab/ops/hosted.py": "",
-    "speclab/ops/export.py": "import speclab.ops.metrics\n",
-    "speclab/ops/metrics.py": "READS = ['data/engines/names.yaml', '$SPECLAB_AUTHOR_RECORDS']\n",
+    "speclab/lazy.py": "def start():\n    from speclab.cli import hosted\n",
+    "speclab/cli/__init__.py": "",
+    "speclab/cli/hosted.py": "",
+    "speclab/cli/export.py": "import speclab.cli.metrics\n",
+    "speclab/cli/metrics.py": "READS = ['data/engines/names.yaml', '$SPECLAB_AUTHOR_RECORDS']\n",
     "speclab/studies/__init__.py": "",
     "speclab/studies/good.py": "READS = ['data/paper', '08/named.csv', '01/named.csv']\n",
     "speclab/studies/other.py": "def late():\n    from speclab import lazy\n",
@@ -243,13 +243,19 @@ KIT = {  # what notebook 01 imports, what those import, what they declare, and w
     "mine.csv": "1",
 }
 READERS = """from speclab import score
-from speclab.ops import export
+from speclab.cli import export
 from speclab.studies import good as study, other
 READS = ["{beside}", "{place}", "{target}-copy"]"""
 IGNORED = (
-    *("speclab/stats.py", "speclab/ops/hosted.py", "data/routing/card.json"),
+    *("speclab/stats.py", "speclab/cli/hosted.py", "data/routing/card.json"),
     *("data/engines/others.yaml", "figures/tiny/08/other.csv", "figures/tiny/01/named.csv"),
 )
+
+
+def test_names_that_speclab_offers_are_followed_to_their_modules():
+    assert "speclab.study.runs" in reproduce.modules_of("speclab.load_run")
+    assert {"speclab.study.runs", "speclab.replay"} <= {*reproduce.modules_of("speclab")}
+    assert reproduce.modules_of("speclab.lab.texts") == ["speclab.lab.texts"]
 
 
 @pytest.fixture
@@ -393,7 +399,7 @@ MEASURES = re.compile(r"timing\.(measured|decoded_speed)\(")
 def test_the_kits_own_notebooks_follow_their_studies_and_take_their_turns(whole):
     for notebook in whole.notebooks:
         assert "speclab/show/notebook.py" in notebook.code
-        assert "speclab/ops/hosted.py" not in notebook.code
+        assert "speclab/cli/hosted.py" not in notebook.code
         for kind, source, tags in notebook.cells:
             loads = notebook.is_timed and "load_pair(" in source  # times its kernels
             is_timed = kind == "code" and bool(loads or MEASURES.search(source))
@@ -794,7 +800,7 @@ def test_as_many_as_cores_and_one_where_there_is_a_gpu(empty, monkeypatch):
 IN_A_PROCESS = """
 import pathlib, signal, sys
 from speclab.__main__ import main
-from speclab.ops import reproduce
+from speclab.run import reproduce
 signal.signal(signal.SIGINT, signal.default_int_handler)
 reproduce.kit.cores_of_this_process = lambda: 4
 reproduce.shutil.which = lambda name: None

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from speclab import runs
 from speclab.__main__ import main
-from speclab.ops.run_plan import FORMER, chosen, declared, kinds_named
+from speclab.cli.run_plan import FORMER, chosen, declared, kinds_named
 from speclab.plain import say_once
-from speclab.profiles import ROOT, load_profile
+from speclab.study import runs
+from speclab.study.profiles import ROOT, load_profile
 
 SOURCES = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 ASKING = ("load_or_record", "recorded")  # what a notebook calls to get a run

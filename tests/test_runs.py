@@ -12,11 +12,12 @@ from conftest import contents, cut_file, edit_json, interrupted, tables
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
-from speclab import record, runs
+from speclab import record
 from speclab.__main__ import main
 from speclab.models import model, pairs
-from speclab.profiles import ROOT, load_profile
-from speclab.runs import RunError, load_or_record, load_run, record_run, run_key
+from speclab.study import runs
+from speclab.study.profiles import ROOT, load_profile
+from speclab.study.runs import RunError, load_or_record, load_run, record_run, run_key
 
 
 def test_a_run_has_the_specified_columns_and_a_manifest(short_run):

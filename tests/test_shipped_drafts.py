@@ -12,10 +12,10 @@ from speclab.drafts import candidates, quantise, shipped
 from speclab.drafts.shipped import INDEX, SHIPPED, shipped_drafts
 from speclab.models.folder import ModelsMissing
 from speclab.models.pairs import load_pair
-from speclab.ops import reproduce
-from speclab.profiles import ROOT, load_profile
-from speclab.prompts import load_prompts
-from speclab.runs import Damaged, load_or_record, of_kind, read_facts, texts_of, write_facts
+from speclab.run import reproduce
+from speclab.study.profiles import ROOT, load_profile
+from speclab.study.prompts import load_prompts
+from speclab.study.runs import Damaged, load_or_record, of_kind, read_facts, texts_of, write_facts
 
 TINY = SHIPPED / "tiny"
 

@@ -9,9 +9,9 @@ import sixty_lines
 from test_decode import prompt_of
 
 from speclab.decode import decode_prompt
-from speclab.profiles import ROOT
 from speclab.sampling import Sampling
 from speclab.shapes import Shape
+from speclab.study.profiles import ROOT
 from speclab.tree import chain
 
 SOURCE = ROOT / "tests" / "sixty_lines.py"

@@ -14,13 +14,14 @@ from bs4 import BeautifulSoup
 from test_end_to_end import NOTEBOOKS, imported, light  # noqa: F401
 from test_own_study import EXAMPLE, README
 
-from speclab import record, runs, stats
+from speclab import record, stats
 from speclab.__main__ import main
-from speclab.analysis import stopping
 from speclab.drafts import shipped
+from speclab.lab import stopping
 from speclab.models import pairs
-from speclab.profiles import load_profile
 from speclab.show import redraw, style
+from speclab.study import runs
+from speclab.study.profiles import load_profile
 
 NAME = 'it\'s "5 %" of $x_1$, #2 a|b <u>c & d</u> *e* שלום 🙂 ^{f}~\\g'
 TINY = {name: {"path": f"data/pairs/tiny/{name}"} for name in ("target", "draft")}

@@ -12,14 +12,14 @@ from test_record import assert_equal_records
 from test_tiny_pair import check_committed
 from toy import plain
 
-from speclab import runs
 from speclab.models.folder import ModelFolder, ModelsMissing
 from speclab.models.pairs import load_pair
-from speclab.profiles import load_profile
-from speclab.prompts import Prompt, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
+from speclab.study import runs
+from speclab.study.profiles import load_profile
+from speclab.study.prompts import Prompt, encode_prompts, load_prompts
 from speclab.tree import static_tree
 
 PAIR = ROOT / "data" / "pairs" / "smollm"

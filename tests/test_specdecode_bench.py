@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from speclab.analysis import specdecode_bench as bench
-from speclab.profiles import ROOT
-from speclab.starts import replay_starts, sums_of_starts
+from speclab.lab.starts import replay_starts, sums_of_starts
+from speclab.logs import specdecode_bench as bench
+from speclab.study.profiles import ROOT
 
 SHARED = ROOT.parent / "shared" / "public_traces" / "specdecode_bench"
 NAME = "combined_gsm8k.jsonl"

@@ -8,9 +8,9 @@ import pytest
 from frames import shipped
 
 from speclab import score
-from speclab.analysis.combined import starts_of_trace
+from speclab.lab.combined import starts_of_trace
+from speclab.lab.starts import replay_starts, sums_of_starts
 from speclab.replay import chain_sums, prompt_sums, replay
-from speclab.starts import replay_starts, sums_of_starts
 
 
 @pytest.fixture(params=["smollm", "tiny"], scope="module")

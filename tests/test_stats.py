@@ -9,8 +9,8 @@ from scipy import stats as scipy_stats
 from test_score import make_run
 
 from speclab import score, stats
-from speclab.analysis import association, significance
-from speclab.prompts import DOMAINS
+from speclab.lab import association, significance
+from speclab.study.prompts import DOMAINS
 
 
 def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0):

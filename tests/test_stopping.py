@@ -10,14 +10,14 @@ import pytest
 from test_record import prompts_of
 from toy import recorded_tables, toy_pair
 
-from speclab.analysis import stopping
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
+from speclab.lab import stopping
+from speclab.lab.starts import replay_starts
 from speclab.record import generate
 from speclab.replay import replay
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, StopRule
-from speclab.starts import replay_starts
 from speclab.tree import chain
 
 GREEDY, NEW = Sampling(), 15

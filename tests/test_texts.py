@@ -8,7 +8,7 @@ import pytest
 from frames import shipped
 
 from speclab import replay, score, stats
-from speclab.analysis.texts import Text
+from speclab.lab.texts import Text
 from speclab.tree import chain
 
 recorded = partial(shipped, "smollm")

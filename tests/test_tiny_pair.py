@@ -5,7 +5,7 @@ study.
 from conftest import ROOT
 from safetensors.torch import load_file
 
-from speclab.prompts import Prompt, encode_prompts
+from speclab.study.prompts import Prompt, encode_prompts
 
 PAIR = ROOT / "data" / "pairs" / "tiny"
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclab.analysis.token_kinds import KINDS, token_kind, token_kinds
+from speclab.lab.token_kinds import KINDS, token_kind, token_kinds
 from speclab.show.pictures import strings_of
 
 SHORT = {

@@ -24,16 +24,17 @@ from conftest import (
 from test_faults import forked
 from test_manifest import GONE, forge
 
-from speclab import prompts, record, runs
+from speclab import record
 from speclab.__main__ import main
+from speclab.cli import pack as packing
+from speclab.cli.pack import card, pack
+from speclab.cli.run_plan import manifests_of_pair
 from speclab.models import folder
 from speclab.models.folder import ModelsMissing
-from speclab.ops import pack as packing
-from speclab.ops.pack import card, pack
-from speclab.ops.run_plan import manifests_of_pair
 from speclab.plain import shown
-from speclab.profiles import ROOT, ModelSpec, Notes, Profile, load_profile
-from speclab.runs import RunError, load_or_record, load_run, record_run
+from speclab.study import prompts, runs
+from speclab.study.profiles import ROOT, ModelSpec, Notes, Profile, load_profile
+from speclab.study.runs import RunError, load_or_record, load_run, record_run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LICENCE = "prompts and text: MIT"

@@ -13,18 +13,18 @@ from conftest import SMALL, edit_json, profile_of, random_network, save_random_l
 from safetensors.torch import load_file, save_file
 
 from speclab.__main__ import main
+from speclab.cli import doctor
+from speclab.cli.doctor import answered, examine
 from speclab.decode import decode_prompt
 from speclab.drafts.quantise import available
 from speclab.models import pairs
 from speclab.models.folder import ModelFolder
 from speclab.models.pairs import load_model, load_pair
-from speclab.ops import doctor
-from speclab.ops.doctor import answered, examine
-from speclab.profiles import ROOT, ModelSpec
-from speclab.prompts import MIRROR, Prompt, encode_prompts
-from speclab.runs import PLACE, shipped
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
+from speclab.study.profiles import ROOT, ModelSpec
+from speclab.study.prompts import MIRROR, Prompt, encode_prompts
+from speclab.study.runs import PLACE, shipped
 
 needs_gptq = pytest.mark.skipif(
     not available(), reason="gptqmodel is not installed: pip install speclab[gptq]"

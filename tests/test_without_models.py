@@ -11,8 +11,8 @@ import sys
 import pytest
 from test_notebooks import SOURCES
 
-from speclab.profiles import ROOT
 from speclab.show.notebook import drawn_in
+from speclab.study.profiles import ROOT
 
 BLOCKED = ("torch", "transformers", "gptqmodel", "datasets", "fcntl")
 # no finder of this interpreter finds them, as where they are not installed

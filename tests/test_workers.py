@@ -13,10 +13,10 @@ import pytest
 from conftest import edit_json, tables
 
 from speclab.__main__ import main
-from speclab.ops import workers
-from speclab.ops.workers import engine_of, on_devices, on_ray
+from speclab.cli import workers
+from speclab.cli.workers import engine_of, on_devices, on_ray
 from speclab.record import in_process
-from speclab.runs import RunError, record_run
+from speclab.study.runs import RunError, record_run
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from speclab.analysis import atlas, logs
-from speclab.analysis.fetch import content_of
+from speclab.logs import atlas, logs
+from speclab.logs.fetch import content_of
 
 SMALL = {"prompt_id": "int16", "turn": "int8", "tokens": "int16", "passes": "int16"}
 COLUMNS = ["run", "prompt_id", "domain", "turn", "tokens", "passes", "accepted", "text"]

@@ -16,9 +16,10 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 from scipy.stats import binomtest
 
-from speclab import replay, runs, score, stats
-from speclab.profiles import load_profile
+from speclab import replay, score, stats
 from speclab.score import Estimator
+from speclab.study import runs
+from speclab.study.profiles import load_profile
 
 TABLE = Path(__file__).with_name("coverage.csv")
 PAIRS = ("tiny", "smollm")

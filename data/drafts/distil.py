@@ -31,9 +31,9 @@ from speclab.drafts.shipped import FACTS, name_of
 from speclab.models.folder import ModelFolder
 from speclab.models.pairs import Pair
 from speclab.models.trimmed import EMBEDDING
-from speclab.profiles import ROOT
-from speclab.runs import locked, read_facts, write_facts
 from speclab.sampling import rank_key
+from speclab.study.profiles import ROOT
+from speclab.study.runs import locked, read_facts, write_facts
 
 JUDGED = 16  # held-out texts per pass
 

@@ -19,8 +19,8 @@ from data.drafts.train import TrainConfig
 from data.training_prompts.compose import training_prompts
 from speclab.drafts.shipped import INDEX, SHIPPED, pair_of
 from speclab.models.pairs import Pair, load_model, load_pair
-from speclab.profiles import ModelSpec, Profile, load_profile
-from speclab.runs import RunError, write_facts
+from speclab.study.profiles import ModelSpec, Profile, load_profile
+from speclab.study.runs import RunError, write_facts
 
 CARD_MARKS = ("<!-- numbers: written by `python -m data.drafts.prepare` -->", "<!-- /numbers -->")
 # the first objective is trained with every seed, the others with the first seed

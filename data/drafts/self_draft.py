@@ -13,9 +13,9 @@ import click
 
 from speclab.drafts import candidates, quantise, shipped
 from speclab.models.pairs import load_pair
-from speclab.profiles import load_profile
-from speclab.prompts import decoded_prompts
-from speclab.runs import encoded_prompts, load_or_record, of_kind, texts_of
+from speclab.study.profiles import load_profile
+from speclab.study.prompts import decoded_prompts
+from speclab.study.runs import encoded_prompts, load_or_record, of_kind, texts_of
 
 NOTEBOOK = "08_better_drafts"
 CALIBRATION = ("calibration_prompts_per_domain", "calibration_seed", "calibration_rows")

@@ -21,11 +21,11 @@ from tqdm import tqdm
 
 from speclab.models.pairs import Pair
 from speclab.plain import digest_of
-from speclab.profiles import ROOT
-from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest
 from speclab.record import generate
-from speclab.runs import locked, written
 from speclab.sampling import Sampling
+from speclab.study.profiles import ROOT
+from speclab.study.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest
+from speclab.study.runs import locked, written
 
 FOLDER = ROOT / "data" / "runs" / "drafts"
 # one training prompt in 10 (at most 16 per domain) is held out for the learning curve

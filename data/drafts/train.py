@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from tqdm import trange
 
 from speclab.models.folder import tensor_shapes
-from speclab.runs import RunError, written
+from speclab.study.runs import RunError, written
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import random
 from pathlib import Path
 
 from speclab.__main__ import main
-from speclab.profiles import ROOT
+from speclab.study.profiles import ROOT
 
 OUT = ROOT / "data" / "logs" / "smollm.jsonl.gz"
 WORK = ROOT / "build" / "logs"  # a stopped call continues there

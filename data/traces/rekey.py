@@ -22,13 +22,13 @@ from pathlib import Path
 
 import numpy as np
 
-from speclab import runs
-from speclab.manifest import KEY_VERSION, TABLES, Manifest
 from speclab.models.folder import ModelFolder
 from speclab.models.pairs import Pair, load_pair
-from speclab.profiles import MODELS, ModelSpec, Profile
-from speclab.prompts import prompts_digest
 from speclab.record import record_prompt
+from speclab.study import runs
+from speclab.study.manifest import KEY_VERSION, TABLES, Manifest
+from speclab.study.profiles import MODELS, ModelSpec, Profile
+from speclab.study.prompts import prompts_digest
 
 # fields of a profile that version 1 did not include
 LEFT_OUT = (

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import click
 import yaml
 
-from speclab.prompts import (
+from speclab.study.prompts import (
     DOMAINS,
     MATH_PROMPT,
     PROJECT_PROMPTS,

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from speclab import runs
 from speclab.drafts.shipped import name_of
 from speclab.models.model import LanguageModel
 from speclab.models.pairs import (
@@ -24,8 +23,9 @@ from speclab.models.pairs import (
     model_facts,
     parameter_count,
 )
-from speclab.profiles import ROOT, ModelSpec, Profile
 from speclab.record import record_prompt
+from speclab.study import runs
+from speclab.study.profiles import ROOT, ModelSpec, Profile
 from speclab.tree import PLAIN
 
 WORK = runs.RUNS / "drafts"

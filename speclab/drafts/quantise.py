@@ -27,11 +27,11 @@ import torch
 from speclab.drafts.shipped import name_of
 from speclab.models.folder import ModelFolder
 from speclab.models.pairs import Pair
-from speclab.profiles import Profile
-from speclab.prompts import EncodedPrompt, encode_prompts, training_prompts
 from speclab.record import generate
-from speclab.runs import locked
 from speclab.sampling import Sampling
+from speclab.study.profiles import Profile
+from speclab.study.prompts import EncodedPrompt, encode_prompts, training_prompts
+from speclab.study.runs import locked
 
 # its pool asks for two workers also where there is one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")

@@ -17,8 +17,8 @@ import pandas as pd
 
 from speclab.models.pairs import Pair
 from speclab.plain import digest_of
-from speclab.profiles import MODELS, ROOT
-from speclab.runs import Damaged, read_facts, write_facts, written
+from speclab.study.profiles import MODELS, ROOT
+from speclab.study.runs import Damaged, read_facts, write_facts, written
 
 READS = ["data/drafts"]
 SHIPPED = ROOT / READS[0]

@@ -20,9 +20,10 @@ import pandas as pd
 from speclab.cost import Costs, disturbed
 from speclab.explore.trace_data import Packed, check_second, draft_names, pack_runs
 from speclab.plain import notice, read_json
-from speclab.profiles import ROOT, Profile, with_head
-from speclab.prompts import HUB_SETS, Prompt, load_prompts, prompts_digest
-from speclab.runs import (
+from speclab.show import notebook, pictures
+from speclab.study.profiles import ROOT, Profile, with_head
+from speclab.study.prompts import HUB_SETS, Prompt, load_prompts, prompts_digest
+from speclab.study.runs import (
     Run,
     RunError,
     encoded_again,
@@ -31,7 +32,6 @@ from speclab.runs import (
     tokenizer_of,
     written,
 )
-from speclab.show import notebook, pictures
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = (  # each may use those before it

@@ -20,8 +20,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from speclab import copying, replay, stats
-from speclab.prompts import Prompt
-from speclab.runs import Run
+from speclab.study.prompts import Prompt
+from speclab.study.runs import Run
 from speclab.tree import static_tree
 
 TOP = 5  # of the draft's best tokens, at every position

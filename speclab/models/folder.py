@@ -16,10 +16,10 @@ from typing import Any
 
 from speclab.models import hub
 from speclab.models.hub import MEND, PACKED_BY, ModelsMissing
-from speclab.place import folder_of
 from speclab.plain import Facts, brief, digest_of, one_line, read_json, sha256_of
-from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
-from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
+from speclab.study.place import folder_of
+from speclab.study.profiles import MODELS, ROOT, ModelSpec, Profile
+from speclab.study.prompts import EncodedPrompt, Prompt, encode_prompts
 
 # in a model's config.json; the first two are relative to its folder
 PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")

@@ -22,7 +22,7 @@ from speclab.models.folder import MEND, ModelFolder, misfits
 from speclab.models.model import KVCache, LanguageModel, Projection
 from speclab.models.trimmed import FrozenHead, TrimmedHead
 from speclab.plain import brief
-from speclab.profiles import ModelSpec
+from speclab.study.profiles import ModelSpec
 
 LIBRARY = "speculators"
 EAGLE3 = "eagle3"

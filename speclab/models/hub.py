@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from speclab.plain import Facts, notice, read_json
-from speclab.profiles import ModelSpec
+from speclab.study.profiles import ModelSpec
 
 READING = ["*.json", "*.model", "*.jinja", "*.txt"]  # settings and tokenizer
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"

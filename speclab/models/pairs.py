@@ -30,7 +30,7 @@ from speclab.models.model import (
 )
 from speclab.models.support import check_positions, check_usable
 from speclab.plain import say_once
-from speclab.profiles import MODELS, ModelSpec, Profile
+from speclab.study.profiles import MODELS, ModelSpec, Profile
 
 # GPTQModel's pool needs two workers even with one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")

@@ -18,10 +18,10 @@ from speclab.decode import Decoded, decode_prompt, prefill
 from speclab.estimates import Estimates
 from speclab.models.model import KVCache, LanguageModel, over_trunk, timed
 from speclab.models.pairs import Pair
-from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, rank_key
 from speclab.shapes import NO_DRAFT, Shape
 from speclab.stats import RESAMPLES, bounds_of, resampling_of
+from speclab.study.prompts import EncodedPrompt
 
 GREEDY = Sampling()
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)

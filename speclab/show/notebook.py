@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from speclab.estimates import Estimates
-    from speclab.profiles import Profile
+    from speclab.study.profiles import Profile
 
 
 OF_THE_PAPER = ("11",)  # notebooks that need the paper's domains, by their names
@@ -269,10 +269,10 @@ def start(
     """
     from IPython.display import Markdown, display
 
-    from speclab.place import OUT, folder_of
-    from speclab.profiles import load_profile
-    from speclab.prompts import HUB_SETS
-    from speclab.runs import profile_prompts, sets_asked
+    from speclab.study.place import OUT, folder_of
+    from speclab.study.profiles import load_profile
+    from speclab.study.prompts import HUB_SETS
+    from speclab.study.runs import profile_prompts, sets_asked
 
     settings = load_profile(profile, overrides)
     out = folder_of("SPECLAB_OUT") or OUT
@@ -301,7 +301,7 @@ def _hosted(profile: "Profile") -> None:
     """Use what is attached on Kaggle: models, data sets, saved runs. Says what to do if the
     profile's target needs GPTQModel and it is not installed.
     """
-    from speclab.ops import hosted
+    from speclab.cli import hosted
 
     if hosted.MOUNTED.is_dir():
         attached = ", ".join([*hosted.attach(profile), *hosted.restore()])
@@ -318,7 +318,7 @@ def judged_sizes(profile: "Profile", judged: int = 0) -> dict[str, int]:
     """The number of prompts per domain that a notebook judges: `judged`, or all of the
     profile's.
     """
-    from speclab.runs import sizes_of
+    from speclab.study.runs import sizes_of
 
     sizes = sizes_of(profile)
     return {domain: min(judged or size, size) for domain, size in sizes.items()}
@@ -331,9 +331,9 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     paper's, trees that cannot be scored, or a trained head where a block's ranks must not depend on
     where it began.
     """
-    from speclab.prompts import DOMAINS
-    from speclab.runs import drafts_by_head
     from speclab.stats import MIN_PROMPTS
+    from speclab.study.prompts import DOMAINS
+    from speclab.study.runs import drafts_by_head
 
     number, sizes = notebook[:2], judged_sizes(profile, judged)
     if number in WITHOUT_INTERVALS:

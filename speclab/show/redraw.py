@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 
 from speclab.plain import near, notice, read_json
-from speclab.runs import written
 from speclab.show import tables
+from speclab.study.runs import written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from speclab.runs import written
+from speclab.study.runs import written
 
 SIGNS = {  # signs that LaTeX's usual fonts lack, or show as others
     "<": "$<$",

@@ -39,12 +39,12 @@ from speclab.models.folder import ModelFolder, ModelsMissing
 from speclab.models.head import unreadable
 from speclab.models.model import Projection
 from speclab.models.pairs import Pair, load_pair
-from speclab.profiles import ROOT, load_profile
-from speclab.prompts import EncodedPrompt, decoded_prompts, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
 from speclab.show.notebook import quiet
+from speclab.study.profiles import ROOT, load_profile
+from speclab.study.prompts import EncodedPrompt, decoded_prompts, encode_prompts, load_prompts
 from speclab.tree import chain, static_tree
 
 GREEDY = Sampling()

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from test_score import BEST, DEPTH, PARENT, RANK
 
-from speclab.analysis.texts import Text
-from speclab.prompts import DOMAINS
+from speclab.lab.texts import Text
+from speclab.study.prompts import DOMAINS
 
 VOCAB = 10
 

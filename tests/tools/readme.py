@@ -22,14 +22,15 @@ import jinja2
 import pandas as pd
 
 from speclab import score, stats
-from speclab.analysis.texts import SEEDS, Text
-from speclab.ops import plan, report
+from speclab.cli import plan
+from speclab.lab.texts import SEEDS, Text
 from speclab.plain import read_yaml
-from speclab.profiles import ROOT, load_profile, profile_names
-from speclab.prompts import DOMAINS
 from speclab.replay import chain_sums, prompt_sums
-from speclab.runs import load_run
+from speclab.run import report
 from speclab.show.notebook import drawn_in
+from speclab.study.profiles import ROOT, load_profile, profile_names
+from speclab.study.prompts import DOMAINS
+from speclab.study.runs import load_run
 
 MEASURED = {  # by pair, in the order of the columns
     "smollm": Path("figures", "smollm", "measured.json"),

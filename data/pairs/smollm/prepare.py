@@ -39,11 +39,11 @@ from speclab.models.pairs import load_pair
 from speclab.models.timing import pass_times
 from speclab.models.trimmed import base_embedding
 from speclab.plain import read_json
-from speclab.profiles import load_profile
-from speclab.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
-from speclab.runs import RunError, load_or_record, written
 from speclab.score import mean_of
 from speclab.stats import by_domain
+from speclab.study.profiles import load_profile
+from speclab.study.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
+from speclab.study.runs import RunError, load_or_record, written
 
 HERE = Path(__file__).parent
 TARGET = HERE / "target"

@@ -50,17 +50,17 @@ from data.pairs.smollm.prepare import (
     write_json,
 )
 from data.training_prompts.compose import ngrams, shingles, training_prompts
+from speclab.cli.pack import pack
 from speclab.models.folder import ModelFolder
 from speclab.models.head import unrolled
 from speclab.models.pairs import load_pair
 from speclab.models.timing import costs_of, pass_times
 from speclab.models.trimmed import base_embedding
-from speclab.ops.pack import pack
 from speclab.plain import read_json
-from speclab.profiles import ROOT, ModelSpec, load_profile
-from speclab.prompts import DOMAINS, PROJECT_PROMPTS, SECOND_PROMPTS, read_prompts
-from speclab.runs import load_run, of_kind, record_run, texts_of, written
 from speclab.score import with_hits
+from speclab.study.profiles import ROOT, ModelSpec, load_profile
+from speclab.study.prompts import DOMAINS, PROJECT_PROMPTS, SECOND_PROMPTS, read_prompts
+from speclab.study.runs import load_run, of_kind, record_run, texts_of, written
 
 LAYERS = (15, 21, 27)  # N/2, 0.7 N and N - 3 of the target's 30 layers
 BATCHES = 18  # batches of prompts per domain in `form`

@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from data.corpus import ASSISTANT, END, USER, Document, documents
 from data.drafts.train import TrainConfig, optimise
 from speclab.drafts.quantise import QuantisedCopy, quantise
-from speclab.runs import RunError
+from speclab.study.runs import RunError
 
 VOCABULARY = 4096
 CALIBRATION_ROWS = 64

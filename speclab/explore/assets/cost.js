@@ -1,4 +1,4 @@
-// What blocks cost on a machine (speclab/cost.py, speclab/analysis/choose.py). All times are in
+// What blocks cost on a machine (speclab/cost.py, speclab/lab/choose.py). All times are in
 // target passes over one token. A machine is { c, knee, o, batch, draft, verify, treeLoop }:
 //   c: a draft pass; o: the loop's own time per block;
 //   knee: the number of tokens up to which a target pass takes no longer;

@@ -132,7 +132,7 @@ export function blocksOf(survival, length, tree) {
 }
 
 /** The blocks of a greedy text where a block copies if at least `least` tokens match, else drafts a
- * chain of gamma (`speclab.analysis.combined.planned`). matched, copied: at each position, how many
+ * chain of gamma (`speclab.lab.combined.planned`). matched, copied: at each position, how many
  * of the last tokens stood before, and how many copied tokens are the text's; rankOf: as in `walk`.
  * Of a block also isCopied and rejected; its levels are numbers of `depthOf`. */
 export function blocksOfCopies({ matched, copied, rankOf }, { gamma, most, least }) {

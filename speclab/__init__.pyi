@@ -1,0 +1,11 @@
+from speclab import decode as decode
+from speclab import replay as replay
+from speclab import score as score
+from speclab import stats as stats
+from speclab import verify as verify
+from speclab.models.pairs import load_pair as load_pair
+from speclab.study.runs import load_run as load_run
+from speclab.tree import Tree as Tree
+
+__all__: list[str]
+MODULE_OF: dict[str, str]

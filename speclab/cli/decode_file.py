@@ -1,0 +1,124 @@
+"""Decode prompts into a file, as `python -m speclab decode` does, and compare a text with plain
+greedy decoding.
+"""
+
+import json
+from typing import Any
+
+import torch
+from filelock import FileLock
+from tqdm import tqdm
+
+from speclab.cli.decode_call import MEND, DecodeCall
+from speclab.decode import Decoded, decode_prompt
+from speclab.models.pairs import Pair, fix_few_rows
+from speclab.plain import notice, read_json
+from speclab.record import generate
+from speclab.sampling import Sampling
+from speclab.shapes import Shape
+from speclab.study.profiles import MODELS
+from speclab.study.prompts import EncodedPrompt
+
+
+def decode_file(call: DecodeCall, pair: Pair) -> int:
+    """Decode the prompts of a call one after another and write each line when it is done. Continues
+    after the lines of an earlier call and removes half a line. Prints how many prompts were cut.
+
+    A line holds the prompt's `domain` if it has one, `drafted`, the most tokens of a block,
+    `drafted_per_step` and `accepted_per_step`, the drafted and the accepted tokens of each target
+    pass, and `plain_difference` (see there) if texts are compared with plain greedy decoding.
+    Returns how many texts differ, and prints it on standard error. ValueError if the file holds
+    something else.
+    """
+    out, limit = call.out, call.profile.max_prompt_tokens
+    is_checked = call.is_greedy and (call.check or not pair.is_exact)
+    encoded = call.encoded
+    for prompt in encoded:  # before anything is written
+        pair.target.check_ids(prompt.ids)
+    if cut := sum(prompt.cut > 0 for prompt in encoded):
+        notice(f"{cut} of {len(encoded)} prompts are cut to max_prompt_tokens={limit}")
+    with FileLock(out.with_name(f".{out.name}.lock")):  # others wait
+        lines = call.lines_there(is_checked)
+        done = len(lines)
+        _begin(call, pair, done)
+        left = encoded[done:]
+        with out.open("ab") as result:
+            result.truncate(sum(len(line) + 1 for line in lines))
+            for prompt in tqdm(left, "decode", len(encoded), initial=done, unit="prompt"):
+                row = decoded_row(call, pair, prompt, call.parsed_shape, is_checked)
+                lines.append(json.dumps(row, ensure_ascii=False).encode())
+                result.write(lines[-1] + b"\n")
+                result.flush()
+    if not is_checked:
+        return 0
+    differ = sum(json.loads(line)["plain_difference"] is not None for line in lines)
+    notice(
+        f"{len(lines) - differ} of {len(lines)} texts equal plain greedy decoding in "
+        f"{pair.facts['target']['dtype']} (plain_difference says where others differ)"
+    )
+    return differ
+
+
+def _begin(call: DecodeCall, pair: Pair, done: int) -> None:
+    """Use the libraries with which an earlier call wrote its `done` lines. Without such lines,
+    empty the result and write its settings.
+    """
+    there = {}
+    if done:
+        notice(f"{call.out} has {done} of {len(call.prompt_list)} texts: continuing")
+        there = read_json(call.settings_file, MEND)
+    fix_few_rows(pair, there.get("few_rows", {}))
+    if not done:
+        call.out.write_bytes(b"")  # first, so that old lines never have new settings
+        made_by = {name: pair.facts[name].get("few_rows") for name in MODELS}
+        text = json.dumps(call.settings | {"few_rows": made_by}, indent=1)
+        call.settings_file.write_text(text + "\n")
+
+
+def decoded_row(
+    call: DecodeCall, pair: Pair, prompt: EncodedPrompt, shape: Shape, is_checked: bool
+) -> dict[str, Any]:
+    """Decode a prompt; returns its line of the file."""
+    new, seed = call.profile.max_new_tokens, call.profile.seed
+    decoded = decode_prompt(pair, prompt, call.rule_for(shape), shape, call.sampling, new, seed)
+    text = pair.tokenizer.decode(decoded.token_ids, skip_special_tokens=True)
+    row = {
+        "prompt_id": decoded.prompt_id,
+        "text": text,
+        "token_ids": list(decoded.token_ids),
+        "drafted": shape.size,
+        "drafted_per_step": [step.drafted for step in decoded.steps],
+        "accepted_per_step": [step.accepted for step in decoded.steps],
+        "target_passes": decoded.target_passes,
+        "draft_passes": decoded.draft_passes,
+        "time_s": decoded.time_s,
+        "prefill_time_s": decoded.prefill_time_s,
+    }
+    if prompt.domain:
+        row["domain"] = prompt.domain
+    if shape.lookup:
+        row["copied_per_step"] = [step.copied for step in decoded.steps]
+    if is_checked:
+        row["plain_difference"] = plain_difference(pair, prompt, decoded, new)
+    return row
+
+
+def plain_difference(
+    pair: Pair, prompt: EncodedPrompt, decoded: Decoded, max_new_tokens: int
+) -> dict[str, float] | None:
+    """Where a greedy text first differs from plain decoding: `position`, and `target_margin`, the
+    target's p of its best token minus p of its second token there. None if the texts are equal.
+
+    In half precision a pass over several tokens rounds differently from a pass over one token. A
+    difference at a small margin is rounding; at a large margin it is a bug.
+    """
+    (plain,) = generate(pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0)
+    if decoded.token_ids == plain:
+        return None
+    equal = [a == b for a, b in zip(decoded.token_ids, plain, strict=False)]
+    position = [*equal, False].index(False)
+    text = torch.tensor([[*prompt.ids, *plain[:position]]])
+    hidden = pair.target.forward(text, pair.target.cache())
+    p = torch.softmax(pair.target.logits(hidden[0, -1]), -1)
+    best, second = p.topk(2).values
+    return {"position": position, "target_margin": float(best - second)}

@@ -1,0 +1,203 @@
+"""Do differences between domains hold on other prompts? The same question is asked of the profile's
+own prompts and of each set in its `other_prompts`. The kit has two such sets. One has its own
+prompts without the wrapper around each problem. The other is a second prompt set
+(data/second_prompts), on whose format no draft was trained.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import pandas as pd
+
+from speclab.estimates import Estimates, named
+from speclab.lab.texts import Text
+from speclab.score import domains_in
+from speclab.study.profiles import Profile
+from speclab.study.prompts import HUB_SETS, WITH_WORDS
+from speclab.study.runs import kind_of_set, sets_asked, sizes_of
+
+OWN = "own prompts"
+UNWRAPPED = "without wrapper"
+SECOND = "second prompt set"
+# without its prompts in other languages, which belong to chat
+ENGLISH = "second set in English"
+# domains in which a set has new texts; a set that is not named here has new texts in all domains
+NEW = {UNWRAPPED: WITH_WORDS, ENGLISH: ("chat",)}
+ABOUT = {
+    "unwrapped": f"**{UNWRAPPED.capitalize()}**: our problems of math and reasoning without the "
+    "wrapper around each problem (`Solve as a math problem …`). Prompts of code and chat have no "
+    "wrapper, so their texts are the same and are not shown again.",
+    "second": f"**{SECOND.capitalize()}**: 120 prompts in eight categories "
+    "(`data/second_prompts`). No draft was trained on their format. Five of the "
+    "categories count as chat; the other three are code, math and reasoning. One of the five is "
+    f"not in English. We also show the set without it, as *{ENGLISH}*.",
+}
+NO_OTHERS = (
+    "This profile names no other prompts (`other_prompts`), so we cannot say whether the findings "
+    "hold on other prompts."
+)
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """A set of prompts of which the same question is asked, and the target's texts on them.
+
+    name: in tables and keys. in_words: in a sentence, after 'on'. new: the domains in which its
+    texts are those of no set before it. is_part: whether another set has all its prompts.
+    """
+
+    name: str
+    in_words: str
+    text: Text
+    new: tuple[str, ...]
+    is_part: bool = False
+
+    @property
+    def trace(self) -> pd.DataFrame:
+        """The texts, one row per position."""
+        return self.text.trace
+
+    @property
+    def prompts(self) -> pd.Series:
+        """Number of prompts by domain."""
+        return self.trace.groupby("domain", sort=False)["prompt_id"].nunique()
+
+    def shown(self, table: Estimates, *more: str) -> pd.DataFrame:
+        """The rows of a table by domain in which the set has new texts. In other domains it would
+        repeat the numbers of another set. more: further values of `domain` that are kept, as
+        `score.ALL`, if all domains are new.
+        """
+        all_new = set(self.new) == set(self.trace["domain"])
+        kept = {*self.new, *(more if all_new else ())}
+        return table.frame[table.frame["domain"].isin(kept)]
+
+
+def texts(profile: Profile, own: Text) -> dict[str, Text]:
+    """Texts of each set at the temperature of `own`: the profile's own texts, then the other
+    `sets_asked`, which are recorded if they are missing. To compare like with like, every set has
+    one text per prompt, with the profile's seed (the first seed of `own`). Other sets are limited
+    to the domains of the profile's own prompts. ValueError: a set has none of these domains.
+    """
+    seed = own.trace["seed"]
+    of_first = own.trace[seed == seed.iloc[0]]
+    sets = {OWN: replace(own, trace=of_first.reset_index(drop=True))}
+    domains = domains_in(own.trace)
+    ending = "-sampled" if own.temperature else ""
+    for source in sets_asked(profile, domains):
+        other = Text.recorded(profile, f"{kind_of_set(source)}{ending}")
+        check_domains(source, domains_in(other.trace), domains)
+        name = set_name(source)
+        if name in sets:
+            raise ValueError(
+                f"other_prompts: {source}: tables call another set {name!r}; rename the file"
+            )
+        sets[name] = _where(other, other.trace["domain"].isin(domains))
+    if second := sets.get(SECOND):
+        sets[ENGLISH] = _where(second, category_of(second.trace) != "language")
+    return sets
+
+
+def check_domains(source: str, theirs: Collection[str], domains: Collection[str]) -> None:
+    """ValueError if a set has none of the domains of the profile's own prompts."""
+    if not set(domains) & set(theirs):
+        raise ValueError(
+            f"other_prompts: {source} has the domains {named([*theirs])} and none of "
+            f"{named([*domains])}: use the same names for the domains, or leave the set out"
+        )
+
+
+def read(profile: Profile, own: Text) -> dict[str, PromptSet]:
+    """The prompt sets of a profile by name: its own, then the others that it names, with their
+    `texts`.
+    """
+    sets = {}
+    for name, text in texts(profile, own).items():
+        new = [domain for domain in domains_in(text.trace) if is_new(name, domain)]
+        sets[name] = PromptSet(name, after_on(name), text, tuple(new), name == ENGLISH)
+    return sets
+
+
+def last(sets: Mapping[str, PromptSet]) -> PromptSet:
+    """The set that a short sentence names beside the own prompts: the last one that is not a part
+    of another; the own prompts if there is no other set.
+    """
+    return [each for each in sets.values() if not each.is_part][-1]
+
+
+def _where(text: Text, is_kept: pd.Series) -> Text:
+    """The texts of some of the prompts."""
+    kept = text.trace["prompt_id"][is_kept].unique()
+    frames = (text.trace, text.nodes)
+    trace, nodes = (rows[rows["prompt_id"].isin(kept)] for rows in frames)
+    return replace(text, trace=trace, nodes=nodes)
+
+
+Sets = TypeVar("Sets", bound=Text | PromptSet)
+
+
+def with_all_domains(sets: Mapping[str, Sets]) -> dict[str, Sets]:
+    """The sets that have every domain of the first set, `OWN`, so that means of domains compare."""
+    domains = {*sets[OWN].trace["domain"]}
+    return {name: each for name, each in sets.items() if domains <= {*each.trace["domain"]}}
+
+
+def after_on(name: str) -> str:
+    """A set's name after 'on'."""
+    known = {
+        OWN: "our own prompts",
+        UNWRAPPED: "prompts without wrapper",
+        SECOND: "the second prompt set",
+        ENGLISH: "the second prompt set in English",
+    }
+    return known.get(name, f"the set {name}")
+
+
+def set_name(source: str) -> str:
+    """What a set is called in tables."""
+    return {"unwrapped": UNWRAPPED, "second": SECOND}.get(source, Path(source).stem)
+
+
+def described(profile: Profile, is_sampled: bool = True) -> str:
+    """Which other sets the profile names, if any, in sentences (Markdown). is_sampled: whether
+    their sampled texts are used, too.
+    """
+    lines = [ABOUT.get(source) or _about(profile, source) for source in profile.others]
+    if not lines:
+        return NO_OTHERS
+    if is_sampled:
+        lines.append(
+            f"At T = {profile.sampled_temperature:g} we use one text per prompt from one seed on "
+            "every set, so that the sets are comparable."
+        )
+    return "\n\n".join(lines)
+
+
+def _about(profile: Profile, source: str) -> str:
+    """A public set, or a file or folder with its number of prompts in each of the profile's domains
+    and the domains that it lacks.
+    """
+    if source in HUB_SETS:
+        return f"**{set_name(source)}**: the public set of this name."
+    sizes = sizes_of(profile.replace(prompts=source, prompts_per_domain=None, domains=None))
+    domains = list(sizes_of(profile))
+    there = [f"{domain} {sizes[domain]}" for domain in domains if domain in sizes]
+    missing = [domain for domain in domains if domain not in sizes]
+    has = f"**{set_name(source)}**: prompts of `{Path(source).name}` ({named(there)})."
+    if not missing:
+        return has
+    return f"{has} It lacks {named(missing)}, so comparisons of all domains leave this set out."
+
+
+def category_of(rows: pd.DataFrame) -> pd.Series:
+    """The category of each row of the second set."""
+    parts = rows["prompt_id"].str.split("-")
+    return parts.str[1]
+
+
+def is_new(name: str, *domains: str) -> bool:
+    """Whether a set has new texts in one of the domains. In other domains its texts are those of
+    another set, so the same number would only be repeated.
+    """
+    return any(domain in NEW.get(name, domains) for domain in domains)

@@ -1,0 +1,150 @@
+"""A recorded text at one temperature, and what is exact on it for a lossless decoder.
+
+Every study computes its numbers from a `Text`, so no estimator for one temperature is ever used on
+text at another.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pandas as pd
+
+from speclab import replay, score
+from speclab.score import Estimator
+from speclab.study.profiles import Profile
+from speclab.study.runs import Run, load_or_record
+from speclab.tree import Tree
+
+PLACE = ["prompt_id", "seed", "position"]
+PAPER = "paper's measure"  # of acceptance: the mean of min(1, p/q) over the nodes of trees
+SEEDS = ("sampled", "sampled-seed-1", "sampled-seed-2")  # kinds of run of sampled text
+
+
+@dataclass(frozen=True)
+class Text:
+    """Recorded texts at one temperature, one per prompt and seed; `cut` shortens them.
+
+    trace: all positions, with `hit` and `seed`. nodes: the trees of the first run (other seeds are
+    recorded with one node per position). pair: what the first run's manifest says about the models.
+    """
+
+    temperature: float
+    trace: pd.DataFrame
+    nodes: pd.DataFrame
+    pair: dict = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: Run, *others: Run) -> "Text":
+        """From recorded runs at one temperature: the first with its trees, others (further seeds)
+        with their texts. ValueError for runs at several temperatures, and for two runs with one
+        seed, whose texts would count twice.
+        """
+        runs = (run, *others)
+        settings = [each.manifest["profile"] for each in runs]
+        temperatures = {setting["temperature"] for setting in settings}
+        if len(temperatures) > 1:
+            raise ValueError(
+                f"the runs have the temperatures {sorted(temperatures)}, and a Text has one; make "
+                "a Text of each"
+            )
+        seeds = [setting["seed"] for setting in settings]
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(
+                f"the runs have the seeds {seeds}, and the seeds of a Text must differ; record one "
+                "of the runs with another seed"
+            )
+        traces = [each.trace.assign(seed=seed) for each, seed in zip(runs, seeds, strict=True)]
+        trace = score.with_hits(pd.concat(traces, ignore_index=True))
+        nodes = run.nodes.assign(ratio=score.ratio(run.nodes), seed=seeds[0])
+        pair = run.manifest.get("pair", {})
+        return cls(temperatures.pop(), trace, nodes, pair)
+
+    @classmethod
+    def recorded(cls, profile: Profile, *kinds: str) -> "Text":
+        """From a profile's runs of these kinds (`runs.kinds_of`), which are recorded if missing."""
+        return cls.of(*(load_or_record(profile, kind) for kind in kinds))
+
+    @property
+    def name(self) -> str:
+        """'T = 0'."""
+        return f"T = {self.temperature:g}"
+
+    @property
+    def label(self) -> str:
+        """'greedy text (T = 0)', 'sampled text (T = 1)'."""
+        return f"{'sampled' if self.temperature else 'greedy'} text ({self.name})"
+
+    @property
+    def token(self) -> str:
+        """One drafted token in words, as `value` scores it: 'best token (T = 0)', 'drawn token
+        (T = 1)'.
+        """
+        return f"{'drawn' if self.temperature else 'best'} token ({self.name})"
+
+    @property
+    def value(self) -> str:
+        """The column of `trace` with the acceptance of one drafted token (T > 0: a drawn one)."""
+        return "overlap" if self.temperature else "hit"
+
+    @property
+    def by_start(self) -> bool:
+        """Whether the draft's probabilities depend on where its block began, as a head's do."""
+        return "block_ranks" in self.trace
+
+    @property
+    def rule(self) -> str:
+        """The acceptance rule for a tree whose children are the draft's best tokens."""
+        return "point-mass" if self.temperature else "greedy"
+
+    @property
+    def chain_rule(self) -> str:
+        """The acceptance rule for drafted chains."""
+        return "rejection" if self.temperature else "greedy"
+
+    @property
+    def acceptance(self) -> Estimator:
+        """The exact acceptance of one drafted token: hit[1] at T = 0, alpha at T > 0."""
+        return score.mean_of(self.value, "alpha" if self.temperature else "hit[1]")
+
+    def accepted(self) -> tuple[pd.DataFrame, Estimator]:
+        """Rows and estimator of the acceptance of one drafted token."""
+        return self.trace, self.acceptance
+
+    def with_columns(self, **columns: Callable | pd.Series) -> "Text":
+        """The text with further columns of `trace`."""
+        return replace(self, trace=self.trace.assign(**columns))
+
+    def cut(self, tokens: int) -> "Text":
+        """The texts as if each had ended after `tokens` tokens; their blocks end there too."""
+        trace = self.trace[self.trace["position"] < tokens]
+        nodes = self.nodes[self.nodes["position"] < tokens]
+        return replace(self, trace=trace.reset_index(drop=True), nodes=nodes)
+
+    def chain(self, gamma: int, starts: str = "visited") -> pd.DataFrame:
+        """Blocks of drafted chains of `gamma` tokens: the columns of `replay.replay`, and `seed`.
+        At T > 0 the tokens are drawn (the rejection rule).
+
+        ValueError unless `gamma` is a whole number from 1 to 64.
+        """
+        if isinstance(gamma, Tree):
+            raise ValueError("gamma is a Tree: replay it with Text.tree(tree)")
+        walk = replay.replay_sampled if self.temperature else replay.replay
+        return self._blocks(walk, gamma, starts)
+
+    def tree(self, tree: Tree, starts: str = "visited") -> pd.DataFrame:
+        """Blocks of a static tree: the columns of `replay.replay`, and `seed`. At T > 0 its
+        children are the draft's best tokens (the point-mass rule).
+
+        ValueError unless `tree` is a Tree.
+        """
+        if not isinstance(tree, Tree):
+            raise ValueError(
+                f"tree={tree!r} is not a Tree: replay a chain of drawn tokens with "
+                "Text.chain(gamma), or make a tree with speclab.tree"
+            )
+        return self._blocks(replay.replay, tree, starts)
+
+    def _blocks(self, walk: Callable, shape: int | Tree, starts: str) -> pd.DataFrame:
+        seeds = self.trace.groupby("seed", sort=False)
+        of_seed = [walk(text, shape, starts).assign(seed=seed) for seed, text in seeds]
+        return pd.concat(of_seed, ignore_index=True)

@@ -1,0 +1,95 @@
+"""The atlas: what verification accepted in public runs of other decoders. `data/atlas` holds the
+numbers and their sources.
+
+A run is one method on one target and prompt set. An answer is a row: run, prompt_id, domain (the
+category of its source), turn, tokens, passes, accepted (a list with one count per pass; missing
+where the source has totals only) and text (answers of a target to the same prompt with the same
+number have the same text; no text is kept).
+"""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from speclab.logs import passes
+from speclab.logs.logs import HEURISTIC
+from speclab.logs.passes import Answer
+from speclab.plain import near, read_yaml
+from speclab.study.place import ROOT
+
+READS = ["data/atlas"]
+FOLDER = ROOT / READS[0]
+TABLE, SOURCES = FOLDER / "atlas.parquet", FOLDER / "sources.yaml"
+CHECK_OUT = "restore data/atlas from the repository"
+FACTS = ["run", "method", "target", "set", "K", "temperature", "repository", "commit", "licence"]
+TASKS = {  # Spec-Bench's five tasks of one category each; the sixth has MT-Bench's eight
+    "translation": "translation",
+    "summarization": "summaries",
+    "qa": "questions",
+    "math_reasoning": "math",
+    "rag": "retrieval",
+}
+CONVERSATION = "chat"  # the task with MT-Bench's categories
+
+
+@lru_cache
+def sources(path: Path = SOURCES) -> dict[str, Any]:
+    """`sources.yaml`: repositories, mt_bench, runs, left_out. ValueError if it is damaged."""
+    facts: dict[str, Any] = read_yaml(path, CHECK_OUT, dict)
+    return facts
+
+
+def runs() -> pd.DataFrame:
+    """One row per run: FACTS, hardware, trap, and `has_passes` (counts per pass, not totals)."""
+    facts = sources()
+    rows = [run | facts["repositories"][run["repository"]] for run in facts["runs"]]
+    table = pd.DataFrame(rows)[[*FACTS, "hardware", "trap", "format"]]
+    return table.assign(has_passes=table.pop("format") != "eagle")
+
+
+@lru_cache
+def answers() -> pd.DataFrame:
+    """All answers of all runs. ValueError if the file is missing or damaged."""
+    try:
+        return pd.read_parquet(TABLE)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{TABLE} cannot be read ({error}): {CHECK_OUT}") from None
+
+
+def passes_of(run: str) -> pd.DataFrame:
+    """The `passes` of a run (`logs.passes`), with prompt_id as text. `drafted` is NaN where K is
+    unknown. ValueError for an unknown run, or for one with totals only.
+    """
+    table = runs().set_index("run")
+    if run not in table.index:
+        raise ValueError(f"the atlas has no run {run!r}: {near(run, table.index)}")
+    if not table.loc[run, "has_passes"]:
+        raise ValueError(f"the atlas has totals per answer for {run!r}, no passes")
+    rows = answers().query("run == @run")
+    longest = table.loc[run, "K"]
+    return passes.of_answers(
+        Answer(
+            str(row.prompt_id),
+            row.domain,
+            row.accepted,
+            _drafted(row.accepted, longest),
+            tokens=row.tokens,
+            turn=row.turn,
+        )
+        for row in rows.itertuples(index=False)
+    )
+
+
+def _drafted(accepted: np.ndarray, longest: int | str) -> np.ndarray | None:
+    """The most tokens that each pass could accept; None: unknown."""
+    if longest == HEURISTIC:
+        return passes.heuristic_drafted(accepted)
+    return np.full(len(accepted), longest) if isinstance(longest, int) else None
+
+
+def in_tasks(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame of Spec-Bench with its six tasks as domains, MT-Bench's categories as one."""
+    return frame.assign(domain=frame["domain"].map(TASKS).fillna(CONVERSATION))

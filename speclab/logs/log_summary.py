@@ -1,0 +1,57 @@
+"""What `python -m speclab log` prints about a log: its size, tokens per target pass, what it lacks,
+and what to do next.
+"""
+
+import shlex
+from pathlib import Path
+
+import pandas as pd
+
+from speclab.estimates import Estimates, counted
+from speclab.lab.choose import of_all_prompts
+from speclab.logs import logs
+from speclab.logs.log_gammas import PER_PASS
+from speclab.logs.logs import Log
+from speclab.score import ALL, POOLED
+from speclab.stats import RESAMPLES, by_domain, cell
+
+EVERY = "all requests"
+
+
+def summary_lines(log: Log, folder: Path) -> list[str]:
+    """The summary of a log that was saved in `folder`."""
+    blocks = int(log.sums["blocks"].sum())
+    size = f"{counted(log.requests, 'request')}, {counted(blocks, 'target pass')}"
+    lines = [f"{folder} holds a log in the format {log.format}: {size}."]
+    if log.left_out:
+        answers = counted(log.left_out, "answer")
+        lines.append(f"{answers} took no target pass (one token at most): left out.")
+    lines.append("Tokens per target pass, with 95 % intervals over requests:")
+    lines += _lines(tokens_per_pass(log.sums, logs.resamples(log)).frame)
+    if log.passes is None:
+        lines.append("The log has totals per request only, so nothing is known by depth.")
+    elif log.passes["drafted"].isna().any():
+        lines.append("The log does not say how long the drafts were; name it with --drafted.")
+    place, page = shlex.quote(f"log={folder.resolve()}"), shlex.quote(f"{folder}-page")
+    study = f"python -m speclab reproduce --notebook 14_your_log --parameter {place} --out {page}"
+    return [*lines, f"To study the log, run `{study}`."]
+
+
+def tokens_per_pass(sums: pd.DataFrame, n: int = RESAMPLES) -> Estimates:
+    """Tokens per target pass of each domain, then of all requests (EVERY), from n resamples."""
+    of_domains = by_domain(sums, PER_PASS, n).frame
+    of_domains = of_domains[~of_domains["domain"].isin([ALL, POOLED])]
+    of_all = by_domain(of_all_prompts(sums), PER_PASS, n).frame
+    row = of_all[of_all["domain"] == POOLED].assign(domain=EVERY)
+    table = pd.concat([of_domains, row], ignore_index=True)
+    return Estimates(table.assign(estimator="tokens per target pass"))
+
+
+def _lines(rows: pd.DataFrame) -> list[str]:
+    """Numbers with their intervals and requests; of a single domain only the line of all."""
+    shown = rows if len(rows) > 2 else rows.tail(1)
+    return [
+        f"  {row.domain}: {cell(row.estimate, row.low, row.high, 2)} "
+        f"({counted(row.n_prompts, 'request')})"
+        for row in shown.itertuples()
+    ]

@@ -1,0 +1,297 @@
+"""Profiles: one YAML file names a pair, its prompts, its tree and its limits. Every parameter is
+checked when it is read.
+"""
+
+import dataclasses
+import os
+from collections.abc import Container, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from speclab.plain import (
+    STRICT,
+    Facts,
+    brief,
+    checked,
+    near,
+    parse_option,
+    parse_yaml,
+    read_yaml,
+)
+from speclab.study import place
+from speclab.study.prompts import SETS
+from speclab.tree import Tree, static_tree
+
+if TYPE_CHECKING:
+    from speclab.sampling import Sampling
+
+ROOT = place.ROOT
+FOLDER = ROOT / "notebooks" / "profiles"
+Which = Literal["target", "draft"]
+MODELS: tuple[str, ...] = get_args(Which)
+OF_BOTH = ("dtype", "device", "backend")
+# parameters that are texts: their values on the command line are taken as they are written
+TEXTS = ("name", "description", "prompts", "traces", "path", "revision", "device")
+
+
+@dataclass(frozen=True, config=STRICT)
+class ModelSpec:
+    """Where a model comes from and how it is loaded. path: a folder (relative to the repository) or
+    a model of the hub. revision: a commit hash.
+    """
+
+    path: Annotated[str, Field(min_length=1)]
+    revision: str | None = None
+    # auto: float32 on a CPU, float16 on a GPU
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    # auto: the first GPU, else the CPU
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$")
+    # kernel of a GPTQ model; auto: GPTQModel's choice; torch is slow and works everywhere
+    backend: Literal["auto", "torch", "triton", "marlin"] = "auto"
+
+    def dtype_on(self, device: str) -> str:
+        """The number format on a device ("cpu", "cuda:0"); "auto" if both are auto."""
+        if self.dtype != "auto" or device == "auto":
+            return self.dtype
+        return "float32" if device == "cpu" else "float16"
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrainedOn:
+    """The composed prompts (data/training_prompts) that a draft was trained on: their seed, and for
+    each domain how many of its first prompts.
+    """
+
+    seed: int
+    composed: dict[str, int]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Notes:
+    """Facts about a pair that do not change any run."""
+
+    # of the prompts and of the texts that continue them
+    licence: str | None = None
+    # the published config.json of both models, to plan memory before anything is downloaded
+    target_config: Facts = Field(default_factory=dict)
+    draft_config: Facts = Field(default_factory=dict)
+    trained_on: TrainedOn | None = None
+    # prompt sets that a draft was trained on, by the draft's path
+    saw: dict[str, list[str]] = Field(default_factory=dict)
+    # if only some prompts of a domain are decoded for real, they start at this number
+    decoded_from: int = Field(default=0, ge=0, le=100_000)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Profile:
+    """All parameters of a study; notebooks/profiles/reference.yaml explains each.
+
+    Lengths in tokens; `budget` null means no cut.
+    """
+
+    # it names folders below build/, figures/ and data/runs/
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    target: ModelSpec
+    draft: ModelSpec
+    description: str = ""
+    template: Literal["none", "chat"] = "none"
+    # a name of speclab/study/prompts.py (SETS), or a .jsonl file or folder of such files
+    prompts: str = Field(default="project", min_length=1)
+    # at most this many; None: all
+    prompts_per_domain: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    # selects and orders the domains; None: all, in order of appearance
+    domains: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None
+    # prompt sets on which findings are tested again, named as in `prompts`; None: the kit's own if
+    # `prompts` is a set by name, else none
+    other_prompts: Annotated[tuple[str, ...], Field(strict=False)] | None = None
+    max_prompt_tokens: int = Field(default=512, ge=1, le=131_072)
+    # whether the message of a prompt that is too long with its chat template is cut, or refused
+    truncate: bool = False
+    max_new_tokens: int = Field(default=64, ge=1, le=65_536)
+    depth: int = 3
+    branches: int = 2
+    budget: int | None = 8
+    # of sampled text; studies also show T = 0
+    temperature: float = Field(default=0.0, ge=0, le=10)
+    top_k: int = Field(default=0, ge=0, le=1_000_000)
+    top_p: float = Field(default=1.0, ge=1e-6, le=1)
+    seed: int = Field(default=42, ge=0, lt=2**32)
+    block_prompts: int = Field(default=10, ge=1, le=1024)
+    max_packed_tokens: int = Field(default=2048, ge=1, le=1_000_000)
+    # shipped recordings, one folder per kind; relative to the repository
+    traces: str | None = None
+    # kinds of run that every machine records itself, even if a trace is shipped
+    recorded: tuple[str, ...] = Field(default=(), strict=False)
+    # parameters of single notebooks that `make reproduce` sets for this pair, by their names
+    notebooks: dict[str, Facts] = Field(default_factory=dict, repr=False)
+    notes: Notes = dataclasses.field(default_factory=Notes, compare=False)
+
+    def __post_init__(self) -> None:
+        static_tree(self.depth, self.branches, self.budget)  # an error says what is too large
+        for name in ("domains", "other_prompts"):
+            named = getattr(self, name) or ()
+            if len(set(named)) < len(named):
+                raise ValueError(f"{name}={list(named)}: a name occurs twice; write it once")
+        if self.prompts in self.notes.saw.get(self.draft.path, []):
+            raise ValueError(
+                f"prompts={self.prompts!r}: the draft {self.draft.path} was trained on prompts of "
+                "this set, so its acceptance there is meaningless; use 'project' or a file of your "
+                "own"
+            )
+
+    @property
+    def tree(self) -> Tree:
+        """The static draft tree of depth, branches and budget."""
+        return static_tree(self.depth, self.branches, self.budget)
+
+    @property
+    def positions(self) -> int:
+        """The most positions of a context: a prompt, its text, and a block drafted at its end."""
+        return self.max_prompt_tokens + self.max_new_tokens + self.depth
+
+    @property
+    def sampled_temperature(self) -> float:
+        """The temperature above 0 that studies show: the profile's, or 1 if that is 0."""
+        return self.temperature or 1.0
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The prompt sets on which findings are tested again."""
+        if self.other_prompts is not None:
+            return self.other_prompts
+        of_kit = ("unwrapped", "second") if self.prompts == "project" else ("second",)
+        return of_kit if self.prompts in {*SETS} - {*of_kit} else ()
+
+    @property
+    def sampling(self) -> "Sampling":
+        """How tokens are drawn: temperature, top_k and top_p."""
+        from speclab.sampling import Sampling
+
+        return Sampling(self.temperature, self.top_k, self.top_p)
+
+    def replace(self, **changes: Any) -> "Profile":
+        """A copy with some parameters changed and checked again."""
+        return dataclasses.replace(self, **changes)
+
+
+def profile_names() -> list[str]:
+    """Names of the profiles that come with the kit."""
+    return sorted(p.stem for p in FOLDER.glob("*.yaml"))
+
+
+def load_profile(name: str | Path, overrides: Facts | str | None = None) -> Profile:
+    """The profile with this name (notebooks/profiles/NAME.yaml) or in this YAML file, with
+    overrides applied (names with values, or a text that is YAML for them) and every value checked.
+    Files and folders in it are searched beside the YAML file, then in the working folder and in the
+    repository.
+    """
+    is_file = str(name).endswith((".yaml", ".yml"))
+    path = Path(name) if is_file else FOLDER / f"{name}.yaml"
+    if not path.exists():
+        allowed = near(str(name), profile_names())
+        raise ValueError(f"profile={str(name)!r}: {allowed} or a YAML file")
+    written = read_yaml(path, f"correct it; {FOLDER.name}/reference.yaml is an example", dict)
+    values = {"name": path.stem, "notes": {}} | written
+    values |= {model: _settings(values.get(model)) for model in MODELS}
+    _change(values, _mapping(overrides or {}))
+    _find(values, path.parent)
+    for model in MODELS:
+        values[model] = checked(ModelSpec, values[model], f"{path.name}: {model}")
+    values["notes"] = checked(Notes, values["notes"], f"{path.name}: notes", of_json=True)
+    return checked(Profile, values, path.name)
+
+
+def with_head(profile: Profile) -> Profile | None:
+    """The same study with the pair's trained head as draft: the draft and the traces of the profile
+    NAME-head. None if the kit has no such profile.
+    """
+    name = f"{profile.name}-head"
+    if name not in profile_names():
+        return None
+    of_head = load_profile(name)
+    return profile.replace(name=name, draft=of_head.draft, traces=of_head.traces)
+
+
+def _find(values: Facts, folder: Path) -> None:
+    """Replace each name of a file or folder by its place (`_place`)."""
+    for key in ("prompts", "traces"):
+        if isinstance(values.get(key), str) and values[key] not in SETS:
+            values[key] = _place(values[key], folder)
+    if isinstance(values.get("other_prompts"), list):
+        values["other_prompts"] = [
+            name if name in SETS or not isinstance(name, str) else _place(name, folder)
+            for name in values["other_prompts"]
+        ]
+    for model in MODELS:
+        if isinstance(values[model].get("path"), str):
+            values[model] = values[model] | {"path": _place(values[model]["path"], folder)}
+
+
+def _place(name: str, folder: Path) -> str:
+    """The file or folder with this name in `folder`, else in the working folder, else in the
+    repository. A path in the repository is relative to it; others are absolute. A name that is not
+    found is unchanged, because it may be a name of the hub.
+    """
+    for root in (folder, Path(), ROOT):
+        place = Path(os.path.abspath(root / name))
+        if name and os.path.exists(place):  # False for a text that no file can have as its name
+            is_inside = place.is_relative_to(ROOT) and place != ROOT
+            return place.relative_to(ROOT).as_posix() if is_inside else str(place)
+    return name
+
+
+def _settings(model: Any) -> Facts:
+    """Settings of a model; a plain path means {path: …}."""
+    return model if isinstance(model, dict) else {"path": model}
+
+
+def _mapping(overrides: Any) -> Facts:
+    """Overrides as papermill hands them on, which makes a text of `-p overrides '{…}'`."""
+    try:
+        found = parse_yaml(overrides) if isinstance(overrides, str) else overrides
+        return dict(**found)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"overrides={brief(overrides)}: write names with values, as "
+            '{"prompts_per_domain": 10}'
+        ) from None
+
+
+def _change(values: Facts, overrides: Facts) -> None:
+    """Overrides win. `target.device` changes one model; `dtype`, `device` and `backend` without a
+    model change both.
+    """
+    for key, value in overrides.items():
+        model, _, inner = key.rpartition(".")
+        if model in MODELS:
+            values[model] = values[model] | {inner: value}
+        elif key in MODELS:
+            values[key] = _settings(value)
+        elif key in OF_BOTH:
+            values |= {model: values[model] | {key: value} for model in MODELS}
+        else:
+            values[key] = value
+
+
+def parse_overrides(
+    items: Iterable[str], option: str = "--set", texts: Container[str] = TEXTS
+) -> Facts:
+    """`["gamma=4", "tree=…"]` from an option of the command line as a dict; values as of
+    `plain.parse_option`. texts: parameters whose value is a text.
+    """
+    found = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise ValueError(f"{option} {item} has no value; write KEY=VALUE, as max_new_tokens=32")
+        try:
+            found[key] = parse_option(value, key.rpartition(".")[2] in texts)
+        except ValueError as error:
+            raise ValueError(
+                f"{option} {item}: the value is not YAML ({error}); correct or quote it"
+            ) from None
+    return found

@@ -1,0 +1,526 @@
+"""Prompts by domain, and their token ids: the project's own four domains, public sets of the hub,
+or a user's file with categories of any names.
+
+Uses only a tokenizer's call and its chat template, and no model. `datasets` is imported only when a
+public set is read.
+"""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from speclab.plain import STRICT, Facts, brief, checked, content_of, near, notice, parse_json
+from speclab.study.place import ROOT as REPOSITORY
+from speclab.study.place import folder_of
+
+# of the kit's and the paper's prompts; a user's file names its own domains
+DOMAINS = ("code", "math", "reasoning", "chat")
+# names in tables: the mean over domains, all rows together, and prompts without a known domain
+RESERVED = ("all", "pooled", "unknown")
+LONGEST_NAME = 60  # characters of a domain's name
+MATH_PROMPT = "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
+REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
+# the words around every problem of these domains; code and chat have none
+WRAPPERS = (MATH_PROMPT, REASONING_PROMPT)
+WITH_WORDS = ("math", "reasoning")
+READS = ["data/prompts", "data/second_prompts", "data/training_prompts"]
+PROJECT_PROMPTS, SECOND_PROMPTS, TRAINING_PROMPTS = (REPOSITORY / folder for folder in READS)
+# "unwrapped": the project's prompts without the words around their problems
+OWN_SETS = {"project": PROJECT_PROMPTS, "unwrapped": PROJECT_PROMPTS, "second": SECOND_PROMPTS}
+# the files of these folders; another file would change the set without changing its name
+OWN_FILES = {
+    "prompts": DOMAINS,
+    "second_prompts": (
+        *("coding", "extraction", "humanities", "language"),
+        *("maths", "reasoning", "roleplay", "writing"),
+    ),
+}
+# the domain of each category of MT-Bench
+DOMAIN_OF = {
+    "coding": "code",
+    "math": "math",
+    "reasoning": "reasoning",
+    **dict.fromkeys(("writing", "roleplay", "extraction", "humanities", "stem"), "chat"),
+}
+# for templates that write a date, so that texts do not depend on the day: as the variable that
+# some read, and as the function that others call. (transformers takes no function from us.)
+TODAY = date(2024, 7, 26)
+DATE = "26 Jul 2024"
+DATE_PARTS = "".join(f"|replace('%{c}', '{TODAY.strftime(f'%{c}')}')" for c in "aAbBdjmyYHIMSp")
+STRFTIME = (
+    "{%- macro strftime_now(format) -%}"
+    f"{{{{ format|replace('%-', '%'){DATE_PARTS} }}}}"
+    "{%- endmacro %}\n"
+)
+# environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
+MIRROR = "SPECLAB_DATASETS"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt: an id that is unique in its set, the name of its domain, and the exact text for
+    the tokenizer.
+
+    messages: (role, content) of each turn of a conversation; `text` is then the text of the last
+    turn, which is the user's.
+    """
+
+    prompt_id: str
+    domain: str
+    text: str
+    messages: tuple[tuple[str, str], ...] = ()
+
+
+_Words = Annotated[str, Field(pattern=r"\S")]
+
+
+@checked_dataclass(config=STRICT)
+class _Message:
+    """A turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: _Words
+
+
+@checked_dataclass(config=STRICT)
+class _Row:
+    """A line of a file of prompts: a `prompt`, or `messages` that end with the user's turn."""
+
+    prompt_id: Annotated[str, Field(min_length=1)]
+    prompt: _Words | None = None
+    messages: Annotated[list[_Message], Field(min_length=1)] | None = None
+    domain: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("needs exactly one of prompt and messages")
+        if self.messages and self.messages[-1].role != "user":
+            raise ValueError(
+                f"messages end with role {self.messages[-1].role!r}, but the last turn must be the "
+                "user's, because the target answers it"
+            )
+
+
+@checked_dataclass(config=STRICT)
+class _Question:
+    """A line of MT-Bench's or Spec-Bench's own file."""
+
+    question_id: int
+    category: Annotated[str, Field(min_length=1)]
+    turns: Annotated[list[str], Field(min_length=1)]
+    reference: list[str] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class EncodedPrompt:
+    """Token ids of one prompt, and how many tokens were `cut` to keep to the limit (0 = none)."""
+
+    prompt_id: str
+    domain: str
+    ids: tuple[int, ...]
+    cut: int
+
+
+@dataclass(frozen=True)
+class HubSet:
+    """The source of one domain of a set, and how a row becomes a prompt ("": it is no prompt)."""
+
+    name: str
+    config: str | None
+    split: str
+    revision: str
+    text: Callable[[Facts], str]
+    streaming: bool = False
+
+
+def _first_user_message(row: Facts) -> str:
+    """The first message of the user; "" if it has fewer than ten characters."""
+    users = [m["content"].strip() for m in row["messages"] if m["role"] == "user"]
+    return users[0] if users and len(users[0]) >= 10 else ""
+
+
+def _first_turn(domain: str) -> Callable[[Facts], str]:
+    """How a row of MT-Bench becomes a prompt of this domain."""
+    return lambda row: row["prompt"][0] if DOMAIN_OF[row["category"]] == domain else ""
+
+
+# Source: arXiv:2604.14682 and the authors' loaders; rows in the order of the set. UltraChat has
+# 200,000 rows and we need the first ones, so it is streamed. The paper names no revisions; these
+# are pinned in many public lock files and were current in 2025.
+PAPER_SETS = {
+    "code": HubSet(
+        "openai/openai_humaneval",
+        "openai_humaneval",
+        "test",
+        "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
+        lambda row: row["prompt"],
+    ),
+    "math": HubSet(
+        "EleutherAI/hendrycks_math",
+        "algebra",
+        "test",
+        "21a5633873b6a120296cce3e2df9d5550074f4a3",
+        lambda row: MATH_PROMPT.format(row["problem"]),
+    ),
+    "reasoning": HubSet(
+        "openai/gsm8k",
+        "main",
+        "test",
+        "740312add88f781978c0658806c59bc2815b9866",
+        lambda row: REASONING_PROMPT.format(row["question"]),
+    ),
+    "chat": HubSet(
+        "HuggingFaceH4/ultrachat_200k",
+        None,
+        "train_sft",
+        "8049631c405ae6576f93f445c6b8166f76f5505a",
+        _first_user_message,
+        streaming=True,
+    ),
+}
+MT_BENCH = HubSet(
+    "HuggingFaceH4/mt_bench_prompts",
+    None,
+    "train",
+    "e3a795c5e9a82ee40611c416b8a7786c73198991",
+    _first_turn("chat"),
+)
+GSM8K = replace(PAPER_SETS["reasoning"], text=lambda row: row["question"])
+# public sets by name: the source of each domain, without the paper's wrapper
+HUB_SETS: dict[str, dict[str, HubSet]] = {
+    "paper": PAPER_SETS,
+    "humaneval": {"code": PAPER_SETS["code"]},
+    "gsm8k": {"reasoning": GSM8K},
+    "mt-bench": {name: replace(MT_BENCH, text=_first_turn(name)) for name in DOMAINS},
+}
+SETS = (*OWN_SETS, *HUB_SETS)
+PER_DOMAIN = 50  # default number of prompts per domain of a public set, as in the paper
+
+
+def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
+    """Prompts of a .jsonl file, or of every .jsonl file of a folder in order of name.
+
+    A line is an object with exactly `prompt_id`, `domain` (any name, see `check_domain`) and
+    either `prompt` or `messages` (`role`, `content`). Lines of MT-Bench's and Spec-Bench's own
+    files are read too (`question_id`, `category`, `turns`, whose first turn is used). Blank lines
+    are skipped. ValueError, with file and line, for broken JSON, a missing, unknown or empty field,
+    a name that cannot be a domain, or an id that occurs twice.
+    needs_domain: False allows lines without a domain (it is "" then).
+    """
+    prompts: dict[str, Prompt] = {}
+    spelled: dict[str, str] = {}  # each domain as it was written first
+    for where, line in _lines(Path(path)):
+        try:
+            values = parse_json(line)
+        except ValueError as error:
+            raise ValueError(f"{where}: not valid JSON ({error}); correct the line") from None
+        if isinstance(values, dict) and "turns" in values:
+            question = checked(_Question, values, where)
+            name = f"{question.category}-{question.question_id}"
+            values = {"prompt_id": name, "domain": question.category, "prompt": question.turns[0]}
+        row = checked(_Row, values, where, of_json=True)
+        if row.domain or needs_domain:
+            check_domain(row.domain, spelled, where)
+        if row.prompt_id in prompts:
+            raise ValueError(f"{where}: prompt_id {row.prompt_id!r} occurs twice; rename one")
+        turns = tuple((turn.role, turn.content) for turn in row.messages or ())
+        text = row.prompt or turns[-1][1]
+        prompts[row.prompt_id] = Prompt(row.prompt_id, row.domain, text, turns)
+    return list(prompts.values())
+
+
+def check_domain(name: str, spelled: dict[str, str], where: str) -> None:
+    """ValueError for a name that a table cannot show: missing, too long, not printable, in
+    RESERVED, or different from an earlier name in case or spaces only.
+    """
+    if not name.strip():
+        raise ValueError(f"{where}: missing field domain")
+    said = f"{where}: domain={brief(name)}: "
+    if len(name) > LONGEST_NAME or not name.isprintable():
+        raise ValueError(f"{said}at most {LONGEST_NAME} printable characters are allowed")
+    folded = " ".join(name.casefold().split())
+    if folded in RESERVED:
+        raise ValueError(f"{said}tables use this name for totals; choose another")
+    first = spelled.setdefault(folded, name)
+    if first != name:
+        raise ValueError(
+            f"{said}it differs from {first!r} in case or spaces only; use one spelling"
+        )
+
+
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The place of each line, and the line."""
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    if not files or not os.path.exists(files[0]):
+        raise ValueError(
+            f"no prompts at {path}; use {', '.join(SETS)}, an existing .jsonl file, or a folder "
+            "with such files"
+        )
+    for file in files:
+        for number, line in enumerate(content_of(file).splitlines(), start=1):
+            if line.strip():
+                yield f"{file}, line {number}", line
+
+
+def without_wrapper(text: str) -> str:
+    """A prompt without the wrapper, the words around every problem of its domain."""
+    for wrapper in WRAPPERS:
+        head, tail = wrapper.split("{}")
+        text = text.removeprefix(head).removesuffix(tail)
+    return text
+
+
+def _hub_prompts(hub_set: HubSet, domain: str) -> Iterator[Prompt]:
+    """A public set's prompts of a domain, in order, from the hub, or only from the mirror if one is
+    named. Ids are as `code-HumanEval/0`, `math-0`, `chat-writing-0`: the set's own ids, or category
+    and row, counted from 0.
+    """
+    from datasets import load_dataset
+
+    mirror = folder_of(MIRROR)
+    location = str(mirror.absolute() / hub_set.name) if mirror else hub_set.name
+    try:
+        rows = load_dataset(
+            location,
+            hub_set.config,
+            split=hub_set.split,
+            revision=None if mirror else hub_set.revision,
+            streaming=hub_set.streaming,
+        )
+        for index, row in enumerate(rows):
+            if text := hub_set.text(row):
+                place = f"{row['category']}-{index}" if "category" in row else index
+                yield Prompt(f"{domain}-{row.get('task_id', place)}", domain, text)
+    # the hub client has many kinds of errors; none of them says what to do
+    except Exception as error:
+        raise ValueError(
+            f"{hub_set.name} cannot be read from {location}: {type(error).__name__}: {error}. "
+            f"Check the network, or set {MIRROR} to a folder with copies, <folder>/<owner>/<name>"
+        ) from error
+
+
+def load_prompts(
+    source: str | Path, per_domain: int | None = None, domains: Sequence[str] | None = None
+) -> list[Prompt]:
+    """The first `per_domain` prompts, at most, of each of `domains`, domain by domain.
+
+    source: one of SETS: "project" (data/prompts), "unwrapped" (the same `without_wrapper`),
+    "second" (data/second_prompts), "paper" (the four hub sets of arXiv:2604.14682, exact text and
+    order) and the other HUB_SETS, read from the hub, or from the folder that SPECLAB_DATASETS
+    names; or a .jsonl file or folder for `read_prompts`, relative to the repository. per_domain:
+    None takes all (of HUB_SETS PER_DOMAIN). domains: None takes all, in order of appearance (those
+    of SETS in the order of DOMAINS). Raises ValueError if a set cannot be read, holds no prompt, or
+    lacks one of `domains`.
+    """
+    hub_sets = HUB_SETS.get(str(source), {})
+    known: list[Prompt] = []
+    if source in OWN_SETS:
+        known = _own_prompts(str(source))
+    elif not hub_sets:
+        known = read_prompts(REPOSITORY / source)
+    here = list(hub_sets or dict.fromkeys(prompt.domain for prompt in known))
+    if source in SETS:
+        here.sort(key=DOMAINS.index)
+    if not here:
+        raise ValueError(f"prompts {str(source)!r} hold no prompt; add one JSON line per prompt")
+    if hub_sets and per_domain is None:
+        per_domain = PER_DOMAIN
+    chosen = []
+    for domain in here if domains is None else domains:
+        if domain not in here:
+            raise ValueError(
+                f"prompts {str(source)!r} have no domain {domain!r}: {near(domain, here)}"
+            )
+        offered = iter([prompt for prompt in known if prompt.domain == domain])
+        if hub_set := hub_sets.get(domain):
+            offered = _hub_prompts(hub_set, domain)
+        first = list(islice(offered, per_domain))
+        if not first:
+            raise ValueError(
+                f"prompts {str(source)!r}: domain {domain} has no prompt; leave it out of `domains`"
+            )
+        chosen += first
+    return chosen
+
+
+def _own_prompts(source: str) -> list[Prompt]:
+    """A complete set of the kit. ValueError if its folder lacks a file or has an extra one."""
+    folder = OWN_SETS[source]
+    wanted = {f"{name}.jsonl" for name in OWN_FILES[folder.name]}
+    if differ := sorted(wanted ^ {file.name for file in folder.glob("*.jsonl")}):
+        raise ValueError(
+            f"{folder} must hold exactly the kit's own files (different: {', '.join(differ)}); put "
+            "your own prompts into another folder and name it as `prompts`, or get the kit's files "
+            "again"
+        )
+    prompts = read_prompts(folder)
+    if source == "unwrapped":
+        return [replace(prompt, text=without_wrapper(prompt.text)) for prompt in prompts]
+    return prompts
+
+
+def training_prompts(
+    per_domain: int, seed: int = 0, domains: Sequence[str] = DOMAINS
+) -> list[Prompt]:
+    """The first `per_domain` composed prompts of a seed (data/training_prompts), on which drafts
+    were trained or are calibrated. ValueError if there are none.
+    """
+    path = TRAINING_PROMPTS / f"seed-{seed}.jsonl"
+    if not path.is_file():
+        command = f"python -m data.training_prompts.compose {seed}"
+        raise ValueError(f"{path} does not exist; run `{command}` to write it")
+    return load_prompts(path, per_domain, domains)
+
+
+def decoded_prompts(
+    prompts: Sequence[Any], per_domain: int, first: int = 0, least: int = 0
+) -> list[Any]:
+    """The prompts (anything with a `domain`) that are decoded for real if not all are: `per_domain`
+    of each domain, evenly spaced over its prompts from number `first` (from 0), with domains in
+    order of appearance. A domain with fewer prompts gives its last ones. If that is fewer than
+    `least` in total, each domain gives more, until there are `least`, or all.
+    """
+    sizes = Counter(prompt.domain for prompt in prompts)
+    while sum(min(size, per_domain) for size in sizes.values()) < min(least, len(prompts)):
+        per_domain += 1
+    chosen = []
+    for domain in dict.fromkeys(prompt.domain for prompt in prompts):
+        known = [prompt for prompt in prompts if prompt.domain == domain]
+        count = min(per_domain, len(known))
+        start = min(first, len(known) - count)
+        left = known[start:]
+        middles = [(2 * k + 1) * len(left) // (2 * count) for k in range(count)]
+        chosen += [left[middle] for middle in middles]
+    return chosen
+
+
+def prompts_digest(prompts: Iterable[Prompt]) -> str:
+    """SHA-256 (hex) of ids, domains, texts and messages in order, for manifests and run keys: equal
+    exactly if the prompt sets are equal.
+    """
+    rows = [[p.prompt_id, p.domain, p.text, *filter(None, [p.messages])] for p in prompts]
+    content = json.dumps(rows)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def encode_prompts(
+    tokenizer: Any,
+    prompts: Iterable[Prompt],
+    max_tokens: int,
+    template: str = "none",
+    truncate: bool = False,
+) -> list[EncodedPrompt]:
+    """Token ids of each prompt, at most `max_tokens` of them.
+
+    template: "none" = the unchanged text, with the special tokens that the tokenizer adds (as in
+    the paper); "chat" = the tokenizer's chat template around the text as one user message, or
+    around the prompt's messages, ready for the answer. A longer prompt without a template keeps its
+    first `max_tokens` tokens, like the authors' right truncation. With a template it is refused,
+    or, with `truncate`, its last message is cut at the end. `cut` counts the removed tokens. A
+    notice says how many prompts hold a beginning that is added as well (`_begins_twice`).
+    ValueError for a tokenizer without a chat template, a template that fails, messages without a
+    template, or a prompt without tokens.
+    """
+    if template == "chat" and not getattr(tokenizer, "chat_template", None):
+        raise ValueError(
+            "template is 'chat', but the tokenizer has no chat_template; set template: none, or "
+            "use a chat-tuned pair"
+        )
+    encoded, twice = [], []
+    for prompt in prompts:
+        if prompt.messages and template == "none":
+            raise ValueError(
+                f"prompt {prompt.prompt_id!r} has messages, and only a chat template can join "
+                "them; set template: chat"
+            )
+        try:
+            ids = _ids(tokenizer, prompt, template)
+        # a template is a program, which can raise any error
+        except Exception as error:
+            raise ValueError(
+                f"{tokenizer.name_or_path}: template {template!r} fails on prompt "
+                f"{prompt.prompt_id!r} ({type(error).__name__}: {error}); correct the "
+                "chat_template or the prompt, or set template: none"
+            ) from error
+        if _begins_twice(tokenizer, prompt, ids, template):
+            twice.append(prompt.prompt_id)
+        kept = ids[:max_tokens]
+        if template == "chat" and len(ids) > max_tokens:
+            if not truncate:
+                raise ValueError(
+                    f"prompt {prompt.prompt_id!r} has {len(ids)} tokens with the chat template, "
+                    f"but max_prompt_tokens is {max_tokens}; raise it, shorten the prompt, or set "
+                    "truncate: true, which cuts the end of the message"
+                )
+            kept = _shortened(tokenizer, prompt, max_tokens)
+        cut = len(ids) - len(kept)
+        encoded.append(EncodedPrompt(prompt.prompt_id, prompt.domain, tuple(kept), cut))
+    if twice:
+        notice(
+            f"{len(twice)} of {len(encoded)} prompts ({twice[0]!r} is the first) begin with a "
+            "special token, and get another before it from the tokenizer or its chat template; "
+            "unless you mean this, remove it, or set template: none if they hold the template"
+        )
+    return encoded
+
+
+def _begins_twice(tokenizer: Any, prompt: Prompt, ids: list[int], template: str) -> bool:
+    """Whether a text has the tokenizer's first token although the tokenizer adds it, or begins with
+    a special token, as a text does that holds its chat template already.
+    """
+    if template == "none":
+        return ids[:2] == [tokenizer.bos_token_id] * 2
+    special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    return prompt.text.startswith(tuple(special))
+
+
+def _ids(tokenizer: Any, prompt: Prompt, template: str) -> list[int]:
+    """Token ids of a prompt. ValueError if there are none."""
+    ids: list[int]
+    if template == "none":
+        ids = tokenizer(prompt.text)["input_ids"]
+    else:
+        turns = prompt.messages or (("user", prompt.text),)
+        messages = [{"role": role, "content": content} for role, content in turns]
+        given = {"add_generation_prompt": True, "date_string": DATE}
+        written = tokenizer.get_chat_template()
+        if "strftime_now" in written:
+            given["chat_template"] = STRFTIME + written
+        ids = tokenizer.apply_chat_template(messages, return_dict=False, **given)
+    if not ids:
+        raise ValueError("the prompt has no tokens")
+    return ids
+
+
+def _shortened(tokenizer: Any, prompt: Prompt, max_tokens: int) -> list[int]:
+    """Token ids of a prompt with its chat template, whose last message is cut at the end so that
+    the number of tokens is at or just below the limit. ValueError if the rest alone is longer.
+    """
+    *before, (role, _) = prompt.messages or (("user", prompt.text),)
+    words = prompt.text
+    least, most = 0, len(words)  # numbers of characters known to fit, and not to fit
+    ids: list[int] = []
+    while most - least > 1:
+        middle = (least + most) // 2
+        turns = (*before, (role, words[:middle]))
+        tried = _ids(tokenizer, replace(prompt, messages=turns), "chat")
+        if len(tried) > max_tokens:
+            most = middle
+        else:
+            least, ids = middle, tried
+    if not ids:
+        raise ValueError(
+            f"prompt {prompt.prompt_id!r} does not fit into max_prompt_tokens={max_tokens}, even "
+            "without its last message; raise max_prompt_tokens"
+        )
+    return ids
