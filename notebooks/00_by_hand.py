@@ -304,9 +304,9 @@ for name, (drafted_from, chance, recovered_from) in rules.items():
 # %% [markdown]
 # The **total variation distance** between the shares $s$ of the words and $p$ is
 #
-# $$\tfrac12 \sum_x |s(x) - p(x)| .$$
+# $$\frac{1}{2} \sum_x |s(x) - p(x)| .$$
 #
-# If $n$ words really follow $p$, it shrinks in proportion to $1/\sqrt n$.
+# If $n$ words really follow $p$, it shrinks in proportion to $1/\sqrt{n}$.
 
 # %% tags=["by-hand"]
 n = 2 ** np.arange(3, draws.bit_length())  # 8, 16, 32, … words

@@ -13,9 +13,7 @@
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-sample_text: str = (
-    "Solving 7x - 15 for x is unbelievably simple."  # any; section 2 shows its tokens
-)
+sample_text: str = "Solving 7x - 15 for x is unbelievably simple."  # any; shown in section 2
 wanted: int = 2  # 0 to 16; section 3 shows a tree with this number of accepted tokens
 # the rest is for section 6, which decodes a prompt of yours
 prompt: str = "How many apples are left if Tom has 12 apples and eats 5?"  # any
@@ -25,7 +23,7 @@ shape: str = "chain:4"  # any; such as tree:3,2,8, dynamic:4,4,8 or plain
 temperature: float = 0.0  # 0 to 10
 new_tokens: int = 64  # 1 to 65536; at most this many tokens are written
 seed: int = 0  # 0 to 4294967295; decides a sampled text
-head: bool = False  # True: the pair's trained head drafts, if it has one
+head: bool = False  # any; True: the pair's trained head drafts, if it has one
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
@@ -154,7 +152,8 @@ ctx.say(
 # likely next tokens. One target pass gives $p$ at every node. A greedy target accepts the child
 # that is its own best token, then a child of that one, and so on:
 #
-# $$x \text{ is accepted} \iff x = \arg\max_y p(y) \text{ and all nodes before it are accepted.}$$
+# $$x \text{ is accepted} \Leftrightarrow
+#   x = \arg\max_y p(y) \text{ and all nodes before it are accepted.}$$
 
 # %% tags=["by-hand"]
 one_tree = nodes[(nodes["prompt_id"] == where) & (nodes["position"] == at)]

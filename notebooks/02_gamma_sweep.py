@@ -223,7 +223,13 @@ def best_of(speed):
 
 best = best_of(speed)
 of_domains = best.drop([ALL, POOLED], level="domain").reset_index()
-ctx.table(of_domains, "best-gamma", digits=2, most=24)
+ctx.table(
+    of_domains,
+    "best-gamma",
+    digits=2,
+    most=24,
+    caption="Best gamma by relative cost of a draft pass and by domain",
+)
 
 # %% [markdown]
 # Near its top a curve is flat. Far from it, drafting can be slower than plain decoding. The end of
@@ -241,7 +247,13 @@ for name, each in sets.items():
     own = best_on[name].loc[assumed].loc[list(each.new)]  # in other domains its texts are not new
     rows[name] = own.assign(prompts=each.prompts)
 elsewhere = pd.concat(rows, names=["set", "domain"]).reset_index()
-ctx.table(elsewhere, "best-gamma-other-prompts", digits=2, most=24)
+ctx.table(
+    elsewhere,
+    "best-gamma-other-prompts",
+    digits=2,
+    most=24,
+    caption="Best gamma on each prompt set",
+)
 
 # %% [markdown]
 # ## 5. Why do two pages name two gammas?
@@ -268,7 +280,11 @@ for c in costs:
         from_log = log_gammas.gamma_to_try(log, Costs.assumed(c), largest_gamma)
         spans[f"from a log with gamma = {gamma}"] = from_log[0]
     ways[name] = spans
-ctx.table(pd.DataFrame(ways).rename_axis("best gamma for").reset_index(), "every-gamma")
+ctx.table(
+    pd.DataFrame(ways).rename_axis("best gamma for").reset_index(),
+    "every-gamma",
+    caption="Every gamma that the kit names, and for what it is the best",
+)
 
 # %%
 said = []

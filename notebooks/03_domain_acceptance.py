@@ -76,7 +76,7 @@ notebook.show_table(greedy.trace[columns].head(3))
 # target's and $q_t$ the draft's distribution at position $t$ of a text, the share of such positions
 # is called `hit[1]`:
 #
-# $$\mathrm{hit}[1] = \frac{1}{n} \sum_{t=1}^{n} \mathbb 1
+# $$\mathrm{hit}[1] = \frac{1}{n} \sum_{t=1}^{n} \mathbf{1}
 #   \left[\arg\max_x q_t(x) = \arg\max_x p_t(x)\right].$$
 #
 # Every position counts once. A decoder starts most blocks right after a rejection, where the text
@@ -148,7 +148,9 @@ if len(domains) > 1:
             differences[name] = spread_of(each.trace[each.trace["domain"].isin(domains)])
     spreads = Estimates.stacked(differences, "set").in_units("points")
     shown = spreads.wide("set", "name").assign(p_value=spreads.frame["p_value"])
-    ctx.table(spreads, "spreads", cells=shown)
+    ctx.table(
+        spreads, "spreads", cells=shown, caption="Highest minus lowest domain on each prompt set"
+    )
 else:
     ctx.say("There are no two domains with five prompts or more, so there is nothing to compare.")
 
@@ -180,7 +182,13 @@ SIX = {
 }
 ladder = {name: stats.by_domain(*question) for name, question in SIX.items()}
 ladder = Estimates.stacked(ladder, "name").without(domain=[ALL, POOLED])
-ctx.table(ladder, "ladder", rows="name", columns="domain")
+ctx.table(
+    ladder,
+    "ladder",
+    rows="name",
+    columns="domain",
+    caption="Six definitions of acceptance by domain",
+)
 
 # %% [markdown]
 # ## 4. The paper's Table I
@@ -192,7 +200,12 @@ ctx.table(ladder, "ladder", rows="name", columns="domain")
 # %%
 for number, slug in {"I": "table-1", "II": "table-2", "III": "table-3"}.items():
     table = published.comparison(number, greedy, tree=ctx.profile.tree)
-    ctx.export(table.dropna(axis=1, how="all"), slug)
+    ctx.export(
+        table.dropna(axis=1, how="all"),
+        slug,
+        cells=published.in_cells(table),
+        caption="Tables of the paper, and the same quantities of this pair",
+    )
     if number == "I":
         notebook.show_table(published.in_cells(table).drop(columns="estimator"))
 

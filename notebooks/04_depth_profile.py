@@ -185,7 +185,14 @@ for name, each in sets.items():
     steps = {step: a[f"a[{high}]"] - a[f"a[{low}]"] for step, (low, high) in ends.items()}
     changes[name] = each.shown(a.table(steps, key="step"), ALL)
 changes = Estimates.stacked(changes, "set").in_units("points")
-ctx.table(changes, "steps", rows=["set", "step"], columns="domain", most=24)
+ctx.table(
+    changes,
+    "steps",
+    rows=["set", "step"],
+    columns="domain",
+    most=24,
+    caption="Change of acceptance between depths",
+)
 
 # %% [markdown]
 # ## 4. The paper's Tables IV and V
@@ -198,7 +205,12 @@ ctx.table(changes, "steps", rows=["set", "step"], columns="domain", most=24)
 
 # %%
 table_4 = published.comparison("IV", text)
-ctx.export(table_4.dropna(axis=1, how="all"), "table-4")
+ctx.export(
+    table_4.dropna(axis=1, how="all"),
+    "table-4",
+    cells=published.in_cells(table_4),
+    caption="Acceptance by depth: the paper and this pair",
+)
 notebook.show_table(published.in_cells(table_4).drop(columns="estimator"))
 
 # %% [markdown]
@@ -209,7 +221,12 @@ notebook.show_table(published.in_cells(table_4).drop(columns="estimator"))
 half = (ctx.profile.max_new_tokens + 1) // 2
 if (text.nodes["position"] >= half).any():
     table_5 = published.comparison("V", text, half=half)
-    ctx.export(table_5.dropna(axis=1, how="all"), "table-5")
+    ctx.export(
+        table_5.dropna(axis=1, how="all"),
+        "table-5",
+        cells=published.in_cells(table_5),
+        caption="Acceptance by half of the text: the paper and this pair",
+    )
     notebook.show_table(published.in_cells(table_5).drop(columns="estimator"))
 else:
     ctx.say("No text reaches the second half, so there is no table.")

@@ -61,7 +61,7 @@ domains = stats.judged_domains(greedy.trace)  # domains with at least five promp
 # its best token, the draft's **confidence**. Which of them predicts a rejection, and how well?
 #
 # A **position** is one token of the target's text. At each we know both models' distributions, and
-# whether the draft's best token is the target's (`hit`). Two positions of the first text:
+# whether the draft's best token is the target's (`hit`). Here are two positions of the first text.
 
 # %%
 positions = bins.signals(greedy.trace[greedy.trace["domain"].isin(domains)])
@@ -198,7 +198,12 @@ in_bin = rows.groupby(["domain", "bin"])[["hit", "confidence"]].agg(["mean", "si
 gap = (in_bin["hit", "mean"] - in_bin["confidence", "mean"]).abs()
 size = in_bin["hit", "size"]
 ece = (gap * size).groupby("domain").sum() / size.groupby("domain").sum()
-ctx.table(ece[domains].rename("ECE").reset_index(), "calibration", digits=2)
+ctx.table(
+    ece[domains].rename("ECE").reset_index(),
+    "calibration",
+    digits=2,
+    caption="Expected calibration error of the draft",
+)
 
 # %% [markdown]
 # ## 4. Does it hold on other prompts?
@@ -213,7 +218,13 @@ for name, each in sets.items():
     table = stats.by_domain(pairs_in_texts(own), score.ratio_of("confidence", "pairs"))
     tables[name] = each.shown(table, ALL)  # a set without new prompts in a domain has no row
 elsewhere = Estimates.stacked(tables, "set").without(domain=POOLED)
-ctx.table(elsewhere, "other-auc", rows="set", columns="domain")
+ctx.table(
+    elsewhere,
+    "other-auc",
+    rows="set",
+    columns="domain",
+    caption="Probability that the draft was surer of the accepted token, by prompt set",
+)
 
 # %%
 whole = [name for name, each in prompt_sets.with_all_domains(sets).items() if not each.is_part]

@@ -58,16 +58,16 @@ trace = text.trace[text.trace["domain"].isin(domains)]
 has_others = ctx.compares(domains)  # with one domain alone the figure is drawn and nothing compared
 
 # %% [markdown]
-# One expects a draft to fail where the target is unsure. The paper found the opposite for one
-# domain: chat had the highest target entropy **and** the highest acceptance, the "chat paradox". Is
-# there a paradox for this pair of models, and what explains the acceptance of that domain?
+# One expects a draft to fail where the target is unsure. The paper found the opposite for its
+# conversations: they had the highest target entropy **and** the highest acceptance. Is there such a
+# paradox for this pair of models, and what explains the acceptance of that domain?
 #
 # ## 1. Is there a paradox?
 # Every position of the target's greedy text has two numbers: the **entropy** of the target's
 # distribution $p$ in nats, and whether the draft's best token is the target's best (`hit`):
 #
 # $$H(p) = -\sum_x p(x) \ln p(x), \qquad
-#   \mathrm{hit} = \mathbb 1\left[\arg\max_x q(x) = \arg\max_x p(x)\right].$$
+#   \mathrm{hit} = \mathbf{1}\left[\arg\max_x q(x) = \arg\max_x p(x)\right].$$
 #
 # The **contrast** of a domain is its mean minus the mean of the other domains' means.
 
@@ -103,7 +103,12 @@ at = {row.name: row for row in contrasts.rows()}
 kit = at["hit minus the mean of the others"].estimate
 assert np.isclose(by_hand["hit"], kit, equal_nan=True)
 if has_others:
-    ctx.table(contrasts, "contrasts", cells=contrasts.frame[["name", "estimate", "low", "high"]])
+    ctx.table(
+        contrasts,
+        "contrasts",
+        cells=contrasts.frame[["name", "estimate", "low", "high"]],
+        caption="The domain compared with the others",
+    )
 
 # %% [markdown]
 # A paradox needs both numbers to be above the highest of the other domains. If either is below the
@@ -114,7 +119,12 @@ if has_others:
 
 # %%
 table_1 = published.comparison("I", text, text.rule)
-ctx.export(table_1.dropna(axis=1, how="all"), "table-1")
+ctx.export(
+    table_1.dropna(axis=1, how="all"),
+    "table-1",
+    cells=published.in_cells(table_1),
+    caption="Entropy and acceptance by domain: the paper and this pair",
+)
 PANELS = {  # estimate, low, high in that table; the paper prints no intervals
     "paper's pair, paper's measure": ["published", "published", "published"],
     "this pair, paper's measure": ["ours_as_published", "ours_low", "ours_high"],
@@ -231,7 +241,13 @@ tables = {name: held_fixed(level) for name, level in LEVELS.items() if has_other
 tables = {name: table for name, table in tables.items() if table}
 if tables:
     held = Estimates.stacked(tables, "held fixed").in_units("points")
-    ctx.table(held, "held-fixed", rows="held fixed", columns="stage")
+    ctx.table(
+        held,
+        "held-fixed",
+        rows="held fixed",
+        columns="stage",
+        caption="Contrast of the domain with one property held fixed",
+    )
 
 # %% tags=["by-hand"]
 # the same by hand for entropy, over all levels
@@ -258,7 +274,13 @@ tables = {
 elsewhere = Estimates.stacked(tables, "set")
 elsewhere = elsewhere.at(name=[name for name in at if name.endswith("mean of the others")])
 if has_others:
-    ctx.table(elsewhere, "other-prompts", rows="set", columns="name")
+    ctx.table(
+        elsewhere,
+        "other-prompts",
+        rows="set",
+        columns="name",
+        caption="The domain compared with the mean of the others, by prompt set",
+    )
 
 
 # %%

@@ -217,7 +217,13 @@ large = means.at(**{"class": sizes.loc[sizes["estimate"] >= smallest, "class"]})
 excess_of = large.at(quantity="excess")
 shares = large.at(quantity=[*asked]).in_units("%").wide("class", "quantity")
 cells = shares.merge(excess_of.wide("class", "quantity"), on="class")
-ctx.table(causes, "causes", cells=cells, most=20)
+ctx.table(
+    causes,
+    "causes",
+    cells=cells,
+    most=20,
+    caption="Positions, acceptance and excess cost by class of position",
+)
 
 # %%
 drawn = excess_of.frame.assign(family=excess_of.frame["class"].str.split(":").str[0])
@@ -257,7 +263,13 @@ for name, each in sets.items():
         states[name] = excesses(rows, pd.get_dummies(rows["state"], dtype=bool))
 tables = {name: of_set.table(key="state") for name, of_set in states.items()}
 by_set = Estimates.stacked(tables, "set").at(domain=ALL)
-ctx.table(by_set, "other-prompts", rows="set", columns="state")
+ctx.table(
+    by_set,
+    "other-prompts",
+    rows="set",
+    columns="state",
+    caption="Excess cost by state of the draft, by prompt set",
+)
 
 # %% [markdown]
 # ## 4. Where was the right token?

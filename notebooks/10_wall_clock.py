@@ -168,8 +168,8 @@ ctx.plot(
     stamp=stamp,
     reference=1,
     reference_name="v = 1",
-    caption="At the line a pass takes the same time for every n. Where a curve rises in proportion "
-    "to n, more tokens in a pass gain nothing. Bands: quartiles of both rounds.",
+    caption="On the line, one pass takes the same time for every n. Where a curve rises in "
+    "proportion to n, more tokens in a pass gain nothing. Bands: quartiles of both rounds.",
 )
 
 # %% [markdown]

@@ -148,8 +148,8 @@ print(f"{stats.cell(estimate, low, high, 0, 'points')}, region above 0: {by_hand
 # $[l_i, u_i]$, its region $R_i$, and the interval $[\tilde l_i, \tilde u_i]$ widened for the number
 # of rows (Bonferroni), a claim
 #
-# $$\textbf{holds} \text{ if } [l_i, u_i] \subset R_i \text{ for every } i, \qquad
-#   \textbf{fails} \text{ if } [\tilde l_i, \tilde u_i] \cap R_i = \emptyset \text{ for some } i.$$
+# $$\mathbf{holds} \text{ if } [l_i, u_i] \subset R_i \text{ for every } i, \qquad
+#   \mathbf{fails} \text{ if } [\tilde l_i, \tilde u_i] \cap R_i = \emptyset \text{ for some } i.$$
 #
 # Otherwise it is **inconclusive**: an interval that includes 0 does not show that there is no
 # effect. A claim of equality therefore has a margin.
@@ -627,7 +627,7 @@ notebook.show_table(free[["said", "number", "measured", "verdict"]])
 # one token more than the target accepts. With a chain of $\gamma$ and $v = 1$, drafting pays as
 # soon as more than $\gamma c$ tokens are accepted on average:
 #
-# $$\frac{1 + E[L]}{\gamma c + 1} > 1 \iff E[L] > \gamma c.$$
+# $$\frac{1 + E[L]}{\gamma c + 1} > 1 \Leftrightarrow E[L] > \gamma c.$$
 
 # %%
 at_0 = here.loc[here["asked"] == AT_0, "verdict"]

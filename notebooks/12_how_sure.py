@@ -76,7 +76,7 @@ prompts = greedy.trace.groupby("domain")["prompt_id"].nunique()[judged]
 # and the largest of these numbers. The kit draws 2,000 resamples and keeps what lies between the
 # quantiles
 #
-# $$\Phi\left(\pm\sqrt{\tfrac{n}{n-1}}\; t_{n-1}\right),$$
+# $$\Phi\left(\pm\sqrt{\frac{n}{n-1}}\; t_{n-1}\right),$$
 #
 # where $n$ is the number of prompts, $t_{n-1}$ the 97.5 % quantile of Student's distribution and
 # $\Phi$ the normal distribution. For many prompts that is the middle 95 %, for few prompts a little
@@ -95,7 +95,7 @@ low, high = np.quantile(resampled, quantiles)
 print(f"{judged[0]}: {rows['hit'].mean():.3f} [{low:.3f}, {high:.3f}], {n} prompts")
 
 # %%
-by_kit = stats.by_domain(rows, score.mean_of("hit")).at(domain=judged[0]).row
+by_kit = stats.by_domain(rows, score.mean_of("hit"), stats.RESAMPLES).at(domain=judged[0]).row
 assert np.allclose([low, high], [by_kit.low, by_kit.high])
 
 # %% [markdown]
@@ -159,7 +159,7 @@ ctx.say(
 # numbers are ratios of sums over prompts, $R = \sum a_i / \sum b_i$ (hits over tokens, tokens over
 # target passes). What prompt $i$ adds to $R$ is its *influence*
 #
-# $$u_i = \frac{a_i - R\, b_i}{\bar b}, \qquad \text{standard error of } R = \frac{s}{\sqrt n},$$
+# $$u_i = \frac{a_i - R\, b_i}{\bar b}, \qquad \text{standard error of } R = \frac{s}{\sqrt{n}},$$
 #
 # where $s$ is the standard deviation of $u_i$ between the prompts of a domain. A difference of two
 # domains has the standard error $\sqrt{s_1^2/n_1 + s_2^2/n_2}$, and Student's test compares it with
@@ -224,10 +224,16 @@ if compares:
     least = pd.DataFrame(least, columns=["estimator", "first", "second", "prompts", "least"])
     wide = least.assign(domains=least["first"] + " − " + least["second"])
     wide = wide.pivot(index=["domains", "prompts"], columns="estimator", values="least")
-    ctx.table(least, "detectable", digits=2, cells=wide.reset_index().rename_axis(columns=None))
+    ctx.table(
+        least,
+        "detectable",
+        digits=2,
+        cells=wide.reset_index().rename_axis(columns=None),
+        caption="Least difference between two domains that this number of prompts shows",
+    )
 
 # %% [markdown]
-# Half the difference needs four times the prompts, since the standard error falls with $\sqrt n$.
+# Half the difference needs four times the prompts, since the standard error falls with $\sqrt{n}$.
 # More tokens of the same prompts help little: the spread between prompts stays.
 #
 # The paper reports small differences between its domains, from 50 prompts each. Would a study of
@@ -266,7 +272,12 @@ elif compares:
             plans.append((name, first, second, difference, *plan(sd, difference)))
     columns = ["estimator", "first", "second", "difference", "power", "needed"]
     plans = pd.DataFrame(plans, columns=columns).astype({"needed": "Int64"})
-    ctx.table(plans, "power", digits=2)
+    ctx.table(
+        plans,
+        "power",
+        digits=2,
+        caption="Power for the differences of the paper, and prompts per domain that are needed",
+    )
 
 # %% [markdown]
 # ## 4. Would another seed change the numbers?
@@ -280,7 +291,9 @@ by_seed = {
 }
 draws = stats.jointly(by_seed | {"all seeds": (sampled.trace, score.alpha)})
 alphas = draws.table(key="texts").at(domain=ALL).in_units("%", 1)
-ctx.table(alphas, "seeds", rows="domain", columns="texts")
+ctx.table(
+    alphas, "seeds", rows="domain", columns="texts", caption="Acceptance of a drawn token by seed"
+)
 
 # %% [markdown]
 # If the seed does not matter, the texts of a prompt may change places. A **permutation test**
@@ -386,7 +399,14 @@ if compares:
     parts = {key: pd.DataFrame(map(vars, each.values()), [*each]) for key, each in shares.items()}
     reasons = stack(parts, ["temperature", "set", "part"]).drop(columns="n_prompts")
     reasons = Estimates(reasons).in_units("%")
-    ctx.table(reasons, "why-texts-differ", most=60, rows=["temperature", "set"], columns="part")
+    ctx.table(
+        reasons,
+        "why-texts-differ",
+        most=60,
+        rows=["temperature", "set"],
+        columns="part",
+        caption="Parts of the variance of acceptance between texts",
+    )
 
 # %%
 answer = (

@@ -116,7 +116,13 @@ tables = {
 of_runs = Estimates(stack(tables, ["method", "target", "set"])).at(domain=POOLED)
 shown = of_runs.wide(["method", "target", "set", "n_prompts"], "estimator")
 of_runs = of_runs.frame.drop(columns=["domain", "estimator"])
-ctx.table(of_runs, "runs", most=20, cells=shown.rename(columns={"n_prompts": "prompts"}))
+ctx.table(
+    of_runs,
+    "runs",
+    most=20,
+    cells=shown.rename(columns={"n_prompts": "prompts"}),
+    caption="Tokens per target pass of published runs",
+)
 
 # %% [markdown]
 # SpS is a small draft model. EAGLE, Medusa and Hydra train heads on the target. PLD copies from the
@@ -202,7 +208,7 @@ shown = pd.DataFrame(
         "p_holm": spread["p_holm"],
     }
 )
-ctx.table(spread, "spread", cells=shown)
+ctx.table(spread, "spread", cells=shown, caption="Best and worst task of each method")
 
 # %% [markdown]
 # ## 3. Do the methods share one order of the tasks?
@@ -300,7 +306,7 @@ shown = changes.wide("method", "number").rename(columns={"change": "depth 3 minu
 for place, depth in enumerate((1, 3), start=1):
     of_each = at_depths.at(depth=depth).frame["estimate"]
     shown.insert(place, f"depth {depth}", [f"{100 * value:.0f} %" for value in of_each])
-ctx.table(changes, "depth-change", cells=shown)
+ctx.table(changes, "depth-change", cells=shown, caption="Acceptance at depth 3 minus depth 1")
 
 # %% [markdown]
 # Only drafts at easy places get deep ([04](04_depth_profile.ipynb)), which raises the numbers. The
@@ -385,11 +391,10 @@ if bench:
 # begins at the same place has the target's states. With $a_d$ the acceptance at depth $d$ and $b_3$
 # that of the first token of a new block at the places of depth 3,
 #
-# $$a_3 - a_1 = \underbrace{(b_3 - a_1)}_{\text{selection}} +
-#   \underbrace{(a_3 - b_3)}_{\text{cost of depth}} .$$
+# $$a_3 - a_1 = (b_3 - a_1) + (a_3 - b_3) .$$
 #
-# Here every position of a text is a start, so depth 1 is every position. Texts that ran away are
-# left out.
+# The first difference is selection, the second the cost of depth. Here every position of a text is
+# a start, so depth 1 is every position. Texts that ran away are left out.
 
 # %%
 if bench:
@@ -412,7 +417,13 @@ if bench:
         "cost of depth": of_depth["a3"] - of_depth["b3"],
     }
     parts = of_depth.table(parts, "EAGLE").at(domain=sets).in_units("points", digits=1)
-    ctx.table(parts, "llama-depth-parts", rows="EAGLE", columns="domain")
+    ctx.table(
+        parts,
+        "llama-depth-parts",
+        rows="EAGLE",
+        columns="domain",
+        caption="Parts of the change between depth 1 and depth 3",
+    )
 
 # %% [markdown]
 # Drafts get deep where the text is easy, as with our pair, and a head loses this gain again.

@@ -123,7 +123,9 @@ print(f"{first['emitted']:.0f} tokens / {first['blocks']:.0f} target passes = {b
 # %%
 per_pass = log_summary.tokens_per_pass(sums)
 cells = per_pass.wide("domain", "estimator").assign(requests=per_pass.frame["n_prompts"])
-ctx.table(per_pass, "tokens-per-pass", most=30, cells=cells)
+ctx.table(
+    per_pass, "tokens-per-pass", most=30, cells=cells, caption="Tokens per target pass by domain"
+)
 
 # %%
 MOST_DOTS = 300  # per domain, drawn at random
@@ -226,7 +228,12 @@ else:
         tests.loc[of_domains, "p_holm"] = significance.holm(tests.loc[of_domains, "p_value"])
     change = [cell(row.difference, row.low, row.high, 2) for row in tests.itertuples()]
     cells = pd.DataFrame({"requests": tests["name"], "last third minus first": change})
-    ctx.table(tests, "drift", cells=cells.assign(p=tests["p_holm"]))
+    ctx.table(
+        tests,
+        "drift",
+        cells=cells.assign(p=tests["p_holm"]),
+        caption="Last third of the requests minus the first",
+    )
 
 # %% [markdown]
 # ## 4. Which gamma should you try?
@@ -335,7 +342,12 @@ if not reason and len(judged) > 1:
         others = ", ".join(others) or "none"
         rows.append((domain, str(best["gamma"]), least, f"{best['most']:.2f}x", others))
     names = ["domain", "gamma to try", "at least", "at most", "may be faster"]
-    ctx.table(pd.DataFrame(rows, columns=names), "gamma-by-domain", most=30)
+    ctx.table(
+        pd.DataFrame(rows, columns=names),
+        "gamma-by-domain",
+        most=30,
+        caption="The gamma to try by domain, and bounds on its speed-up",
+    )
 
 # %% [markdown]
 # ## 5. The options for your server

@@ -57,7 +57,7 @@ if not domains:
 # %% [markdown]
 # Two or three sentences say why we ask. A notion that is new here has its formula:
 #
-# $$\mathrm{hit}[1] = \frac{1}{n} \sum_{t=1}^{n} \mathbb 1
+# $$\mathrm{hit}[1] = \frac{1}{n} \sum_{t=1}^{n} \mathbf{1}
 #   \left[\arg\max_x q_t(x) = \arg\max_x p_t(x)\right].$$
 #
 # ## 1. The heading of a cell says what it answers

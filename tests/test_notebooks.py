@@ -121,7 +121,8 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     ctx.table(pd.DataFrame({"domain": ["code", "math"], "alpha": [0.51249, 1]}), "table-1", most=1)
     ctx.record(tau=1.234567, pairs=2)
     ctx.answer("Yes.")
-    _, picture, text, table, more = shown
+    _, settings, picture, text, table, more = shown
+    assert "T = 1. Intervals: 95 %" in settings.data
     assert picture.data == (ctx.figures / "by-domain.png").read_bytes()
     caption = "Alpha by domain. 13 series share 12 looks: they repeat in order."
     assert picture.alt == caption and text.data == f"*{caption}*"
@@ -178,7 +179,8 @@ def test_the_answer_is_the_first_output_and_code_is_behind_a_switch(tmp_path, mo
     nbformat.write(new_notebook(cells=[title, *code]), source)
     papermill.execute_notebook(source, done, kernel_name="python3", cwd=ROOT, progress_bar=False)
     _, first, last = nbformat.read(done, as_version=4).cells
-    outputs = [output["data"]["text/markdown"] for output in first.outputs]
+    outputs = [first.outputs[0], *first.outputs[2:]]  # without the line of settings
+    outputs = [output["data"]["text/markdown"] for output in outputs]
     assert outputs == ["**Answer.** It is **0.5** here.", "In between."] and last.outputs == []
     page = pages.to_html(done, tmp_path).read_text(encoding="utf-8")
     parts = ('id="show-code"', "<main>", "</strong> It is", "In between.</p>")

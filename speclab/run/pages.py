@@ -11,6 +11,7 @@ import base64
 import re
 from collections.abc import Collection, Mapping
 from functools import cache
+from html import escape
 from os.path import relpath
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ TEMPLATES = Path(__file__).parent
 CSS = (TEMPLATES / "page.css").read_text(encoding="utf-8")
 PAGE = "README.md"  # beside the figures
 SHIPPED = "smollm"  # the profile whose pages come with the kit
+# a formula in Markdown, alone on its line or in the text; code comes first, which may hold a `$`
+FORMULA = re.compile(r"`[^`]*`|(?<!\\)\$\$(.+?)\$\$|(?<![\\$])\$(?=\S)([^$`]+?)\$", re.DOTALL)
 BY_HAND, BOOTSTRAP, INJECTED = "by-hand", "bootstrap", "injected-parameters"  # tags
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^()\s]+\.png)\)")  # in Markdown
 FIGURE = re.compile(r"\]\([^()\s]*/([\w-]+\.png)\)")  # the address of a picture in a folder
@@ -172,6 +175,12 @@ def to_html(notebook: Path, folder: Path, others: Collection[str] = ()) -> Path:
     build = notebook.parent
     there = {path.stem for path in build.glob("[0-9]*.html")}.union(others)
     book = told(notebook, folder, {name: f"{name}.html" for name in there})
+    for cell in book.cells:
+        if cell.cell_type == "markdown":
+            cell.source = with_formulas(cell.source)
+        for output in cell.get("outputs", ()):
+            if text := output.get("data", {}).get("text/markdown"):
+                output.data["text/markdown"] = with_formulas(text)
     facts = {
         "around": around(notebook.stem, there),
         "folder": relative(folder, build),
@@ -186,6 +195,31 @@ def to_html(notebook: Path, folder: Path, others: Collection[str] = ()) -> Path:
     tables = rf"<code>({folder.name}/([\w-]+\.csv))</code>"
     text = re.sub(tables, rf'<a href="{facts["folder"]}/\2"><code>\1</code></a>', text)
     return _written(notebook.with_suffix(".html"), text)
+
+
+def with_formulas(text: str) -> str:
+    """Markdown whose formulas are pictures in the text, so that a page needs no network. A formula
+    that `figures.formula` cannot draw stays LaTeX.
+    """
+    from speclab.show.figures import formula
+
+    def drawn(match: re.Match) -> str:
+        alone, within = match.groups()
+        if not (alone or within):
+            return match[0]
+        tex = " ".join((alone or within).split())
+        try:
+            picture, depth = formula(tex)
+        except ValueError:
+            return match[0]
+        kind = "formula alone" if alone else "formula"
+        content = base64.b64encode(picture).decode()
+        return (
+            f'<img class="{kind}" style="vertical-align: -{depth:.1f}pt" alt="{escape(tex)}" '
+            f'src="data:image/svg+xml;base64,{content}">'
+        )
+
+    return FORMULA.sub(drawn, text)
 
 
 def embedded(picture: Path) -> str:

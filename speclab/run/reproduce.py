@@ -398,7 +398,7 @@ def followed(name: str, source: str) -> dict[str, Code]:
 
 
 def modules_of(name: str) -> list[str]:
-    """The modules behind an imported name, which may be one that `speclab` itself offers."""
+    """The modules that an imported name may stand for: `speclab` itself offers some names."""
     head, _, last = name.rpartition(".")
     offered = speclab.__all__ if name == "speclab" else [last] if head == "speclab" else []
     return [name, *(f"speclab.{speclab.MODULE_OF.get(one, one)}" for one in offered)]

@@ -5,6 +5,8 @@ of `styled`; if it is narrow, its panels are stacked. `speclab.show.redraw` writ
 Figures of a single notebook are in `speclab.show.drawings`. Only this module imports matplotlib.
 """
 
+import io
+import re
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +20,7 @@ import pandas as pd
 from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.mathtext import math_to_image
 from matplotlib.text import Text
 from matplotlib.ticker import Formatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -61,6 +64,17 @@ def width() -> float:
 def is_narrow() -> bool:
     """True if panels have to be stacked."""
     return width() < style.NARROW
+
+
+def formula(text: str) -> tuple[bytes, float]:
+    """A formula in LaTeX (what mathtext knows of it) as an SVG picture, and how far it reaches
+    below the line of its text, in points. ValueError: mathtext cannot draw it.
+    """
+    file = io.BytesIO()
+    with plt.rc_context({"mathtext.fontset": "cm", "svg.hashsalt": "formula"}):
+        depth = math_to_image(f"${text}$", file, dpi=72, format="svg")
+    picture = re.sub(rb"<metadata>.*?</metadata>", b"", file.getvalue(), flags=re.DOTALL)
+    return picture, depth
 
 
 def subplots(

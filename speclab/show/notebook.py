@@ -141,15 +141,17 @@ class Context:
         most: int = 12,
         cells: "pd.DataFrame | None" = None,
         caption: str = "",
+        is_wide: bool = False,
     ) -> None:
         """Export a table (slug.csv and .tex) and show its first `most` rows with `digits` decimals.
 
         rows, columns: keys of Estimates. The page and the .tex then have a cell with an interval
         for each row and column (`Estimates.wide`). cells: any other table that they show instead.
+        caption: a sentence for the .tex; is_wide: as of `tables.export`.
         """
         if rows:
             cells = table.wide(rows, columns)
-        self.export(table, slug, cells, caption)
+        self.export(table, slug, cells, caption or slug.replace("-", " "), digits, is_wide)
         shown = getattr(table, "frame", table) if cells is None else cells
         show_table(shown.head(most), digits)
         if len(shown) > most:
@@ -162,16 +164,21 @@ class Context:
         slug: str,
         cells: "pd.DataFrame | None" = None,
         caption: str = "",
+        digits: int = 3,
+        is_wide: bool = False,
     ) -> None:
-        """Write slug.csv (numbers) and .tex (a table with caption and label) into the figures
-        folder without showing anything; cells as of `table`.
+        """Write slug.csv (numbers) into the figures folder without showing anything, and slug.tex
+        if there is a caption; cells and is_wide as of `table`.
         """
         from speclab.show import tables
 
         frame = getattr(table, "frame", table)
         self._claim(slug, frame)
+        if not caption:
+            tables.write_values(frame, self.figures, slug)
+            return
         label = f"{self.figures.name}-{slug}"
-        tables.export(frame, self.figures, slug, cells=cells, caption=caption, label=label)
+        tables.export(frame, self.figures, slug, digits, cells, caption, label, is_wide)
 
     def _claim(self, slug: str, frame: "pd.DataFrame") -> None:
         """ValueError if slug.csv already holds other rows: a figure and a table with the same name
@@ -283,6 +290,7 @@ def start(
     display(Markdown(PENDING), display_id=ANSWER)
     sizes = judged_sizes(settings, judged)
     if notebook[:2] not in WITHOUT_INTERVALS:
+        show(settings_of(settings))
         few_prompts(sizes)
     _hosted(settings)
     sets = [Path(source).stem for source in sets_asked(settings, sizes)]
@@ -360,6 +368,17 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
             "08, 09 and 10 run with any top_k and top_p"
         )
     return ""
+
+
+def settings_of(profile: "Profile") -> str:
+    """A line on how the texts were decoded, and what the intervals are."""
+    limits = [f"top-k = {profile.top_k}"] if profile.top_k else []
+    limits += [f"top-p = {profile.top_p:g}"] if profile.top_p < 1 else []
+    within = "".join(f", {limit}" for limit in limits)
+    return (
+        f"*Greedy texts (T = 0); sampled texts at T = {profile.sampled_temperature:g}{within}. "
+        "Intervals: 95 % over prompts.*"
+    )
 
 
 def few_prompts(sizes: Mapping[str, int], where: str = "") -> None:

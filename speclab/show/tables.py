@@ -25,6 +25,8 @@ MARKDOWN = re.compile(r"[\\`*_{}\[\]#|$~]")  # characters that Markdown or a hos
 SENTENCE = re.compile(r"[\\`*_{}\[\]#|$~<&]")  # these, and what HTML reads
 P_VALUE = re.compile(r"p[_ ](value|holm)")
 NUMERIC = re.compile(r"$|(&lt; |[−+])?\d")  # how a cell of a column of numbers begins
+OF_NUMBERS = re.compile(rf"--$|undefined$|{NUMERIC.pattern}")
+MOST_ROWS = 12  # of a table that stands on one page
 SPECIAL = re.compile(r"[&%$#_{}~^\\]")
 COMMANDS = {
     "~": r"\textasciitilde{}",
@@ -48,26 +50,37 @@ def export(
     cells: pd.DataFrame | None = None,
     caption: str = "",
     label: str = "",
+    is_wide: bool = False,
 ) -> tuple[Path, Path]:
-    """Write name.csv (full precision) and name.tex (a booktabs table with caption and label,
-    `digits` decimals, a dash for missing values). Returns both paths.
+    """Write name.csv (full precision) and name.tex (a booktabs table with caption and label: what
+    `markdown` shows, a dash for missing values, numbers on the right). Returns both paths.
 
     cells: shown in name.tex in place of the values. Default caption and label come from the name.
-    Files are byte-stable and never partly written. Raises ValueError if the frame is empty.
+    is_wide: across both columns of a paper (`table*`). A table of more than MOST_ROWS rows is a
+    `longtable`. Files are byte-stable and never partly written. Raises ValueError if the frame is
+    empty.
     """
     page = Path(folder) / f"{name}.tex"
     table = write_values(frame, folder, name)
     shown = flat(frame if cells is None else cells)
-    plain = shown.astype(object).where(shown.notna(), None)
-    text = plain.rename(columns=lambda column: str(column).replace("_", " ")).to_latex(
+    texts = pd.DataFrame(index=shown.index)
+    for place, column in enumerate(shown):
+        values = [_in_words(value, digits) or "--" for value in shown.iloc[:, place]]
+        texts.insert(place, str(column).replace("_", " "), values, allow_duplicates=True)
+    columns = [texts.iloc[:, place] for place in range(texts.shape[1])]
+    sides = ["r" if all(map(OF_NUMBERS.match, column)) else "l" for column in columns]
+    is_long = len(shown) > MOST_ROWS
+    text = texts.to_latex(
         index=False,
         escape=True,
-        na_rep="--",
-        float_format=f"%.{digits}f",
-        position="t",
+        column_format="".join(sides),
+        longtable=is_long,
+        position=None if is_long else "t",
         caption=in_tex(caption or name.replace("-", " ")),
         label=f"tab:{label or name}",
     )
+    if is_wide:
+        text = text.replace("{table}", "{table*}")
     for sign, command in SIGNS.items():
         text = text.replace(sign, command)
     written(page, lambda there: there.write_text(text, encoding="utf-8"))
