@@ -90,8 +90,12 @@ def command(name, out, changed):
 
 
 @pytest.fixture(autouse=True)
-def only_what_is_shipped(monkeypatch):
-    """A clone may hold traces that were fetched; the committed tables are of those that ship."""
+def only_what_is_shipped(monkeypatch, tmp_path):
+    """A clone may hold traces that were fetched, and runs of this machine; the committed tables are
+    of the traces that ship.
+    """
+    monkeypatch.setattr("speclab.study.runs.RUNS", tmp_path / "runs")
+    monkeypatch.setenv("SPECLAB_RUNS", str(tmp_path / "runs"))
     monkeypatch.setattr(specdecode_bench, "read_traces", lambda: None)
 
 
