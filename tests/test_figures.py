@@ -412,5 +412,14 @@ def test_a_table_is_numbers_to_compute_with_and_cells_to_print(tmp_path):
     assert r"\caption{Share of hit[1] (95 \%).}" in text and r"\label{tab:02-shares}" in text
     assert r"\$5 \& 3 \% & 0.70 [0.60, 0.75] \\" in text and r"$-$1 & -- \\" in text
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
+    assert r"\begin{tabular}{lr}" in text, (
+        "a column of numbers, also of missing ones, is on the right"
+    )
     of_name = tables.export(FRAME, tmp_path, "best-gamma")[1].read_text(encoding="utf-8")
     assert r"\caption{best gamma}" in of_name and r"\label{tab:best-gamma}" in of_name
+    long = pd.concat([FRAME] * 4)  # 16 rows
+    for more, begins in (({"is_wide": True}, "table*"), ({}, "table")):
+        text = tables.export(FRAME, tmp_path, "wide", **more)[1].read_text(encoding="utf-8")
+        assert f"\\begin{{{begins}}}" in text and "alpha & code & 0.700 & 0.600 & 0.750" in text
+    text = tables.export(long, tmp_path, "long")[1].read_text(encoding="utf-8")
+    assert r"\begin{longtable}{llrrr}" in text and r"\begin{table}" not in text

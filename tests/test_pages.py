@@ -32,6 +32,7 @@ It does.
 
 *Runs on* any machine."""
 MINE = "/home/me/mine.jsonl"
+SOURCES = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 FOLDERS = [path.parent for path in committed("figures/*/[0-9]*/numbers.json")]
 
 
@@ -279,13 +280,31 @@ def test_the_figure_of_a_finding_is_drawn_by_its_notebook(number, slug):
 # ---- what comes with the kit ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=str)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_no_text_announces_hidden_code(source):
     cells = jupytext.read(source).cells
     for cell, after in itertools.pairwise([*cells, new_markdown_cell()]):
         if cell.cell_type == "markdown":
             is_seen = after.cell_type == "markdown" or "by-hand" in after.metadata.get("tags", ())
             assert is_seen or not cell.source.rstrip().endswith(":"), cell.source
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_every_formula_of_a_notebook_is_drawn(source):
+    for cell in jupytext.read(source).cells:
+        if cell.cell_type == "markdown":
+            shown = re.sub(r'<img class="formula.*?>|`[^`]*`', "", pages.with_formulas(cell.source))
+            assert "$" not in shown
+
+
+def test_a_formula_is_a_picture_with_its_latex_as_text():
+    text = r"An $x^2$ costs \$5, `$HOME` and"
+    shown = pages.with_formulas(text)
+    [picture] = re.findall(r"<img .*?>", shown)
+    assert 'alt="x^2"' in picture and "data:image/svg+xml;base64," in picture
+    assert shown.replace(picture, "$x^2$") == text
+    assert 'class="formula alone"' in pages.with_formulas("$$\\frac{1}{2}$$")
+    assert pages.with_formulas(r"$\unknown$") == r"$\unknown$"
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: "/".join(path.parts[-2:]))

@@ -209,7 +209,8 @@ def with_formulas(text: str) -> str:
             return match[0]
         tex = " ".join((alone or within).split())
         try:
-            picture, depth = formula(tex)
+            # alone on its line, a fraction has room
+            picture, depth = formula(tex.replace(r"\frac", r"\dfrac") if alone else tex)
         except ValueError:
             return match[0]
         kind = "formula alone" if alone else "formula"

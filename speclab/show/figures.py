@@ -28,6 +28,7 @@ from speclab.show import style
 from speclab.stats import NUMBERS
 
 LEAST_PANEL, LEAST_BARS = 1.25, 1.1  # smallest width of a panel, in inches
+FORMULA = 13  # points, as large as the text of a page
 GROUP_LABELS = 1.2  # inches for the names of groups on the y axis
 
 
@@ -71,8 +72,10 @@ def formula(text: str) -> tuple[bytes, float]:
     below the line of its text, in points. ValueError: mathtext cannot draw it.
     """
     file = io.BytesIO()
-    with plt.rc_context({"mathtext.fontset": "cm", "svg.hashsalt": "formula"}):
-        depth = math_to_image(f"${text}$", file, dpi=72, format="svg")
+    looks = {"mathtext.fontset": "cm", "svg.hashsalt": "formula", "savefig.transparent": True}
+    with plt.rc_context(looks):
+        font = font_manager.FontProperties(size=FORMULA)
+        depth = math_to_image(f"${text}$", file, font, dpi=72, format="svg")
     picture = re.sub(rb"<metadata>.*?</metadata>", b"", file.getvalue(), flags=re.DOTALL)
     return picture, depth
 
