@@ -232,7 +232,7 @@ def reported(tmp_path_factory):
             path.write_text(json.dumps(facts), "utf-8")
         patch.setattr(report, "embedded", lambda path: path.as_uri())
         figures, profile = place / "figures" / "smollm", load_profile("smollm")
-        report.write(build, figures, profile, outcomes, remarks)
+        report.write_index(build, figures, profile, outcomes, remarks)
     return build / "index.html"
 
 

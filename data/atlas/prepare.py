@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from speclab.logs import atlas, logs
-from speclab.logs.fetch import content_of
+from speclab.logs.fetch import decompressed
 
 SMALL = {"prompt_id": "int16", "turn": "int8", "tokens": "int16", "passes": "int16"}
 COLUMNS = ["run", "prompt_id", "domain", "turn", "tokens", "passes", "accepted", "text"]
@@ -25,7 +25,7 @@ COLUMNS = ["run", "prompt_id", "domain", "turn", "tokens", "passes", "accepted",
 def files_in(folder: Path) -> dict[str, Path]:
     """The JSON lines below a folder, by the SHA-256 of their content."""
     paths = [*folder.rglob("*.jsonl"), *folder.rglob("*.jsonl.gz")]
-    return {hashlib.sha256(content_of(path)).hexdigest(): path for path in sorted(paths)}
+    return {hashlib.sha256(decompressed(path)).hexdigest(): path for path in sorted(paths)}
 
 
 def answers_of(run: Mapping[str, Any], paths: list[Path]) -> pd.DataFrame:

@@ -390,7 +390,7 @@ def _reproduce(
     from speclab.run import reproduce as runner
 
     changes |= parse_overrides(pairs_of_make("SET", make_set), "SET")
-    texts = runner.texts_of(notebooks) if parameters or make_parameters else ()
+    texts = runner.text_parameters(notebooks) if parameters or make_parameters else ()
     values = parse_overrides(parameters, "--parameter", texts)
     of_make = pairs_of_make("PARAMETERS", make_parameters)
     values |= parse_overrides(of_make, "PARAMETERS", texts)

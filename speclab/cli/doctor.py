@@ -76,7 +76,7 @@ def network(profile: Profile, which: str, answers: bool) -> str:
     """Can the kit use the model that a config.json describes, and for contexts of this length?"""
     if plan.known_config(profile, which) or answers:
         with contextlib.suppress(hub.ModelsMissing):  # the line of the model says it
-            return plan.described(profile, which, answers)
+            return plan.model_line(profile, which, answers)
     return UNKNOWN
 
 

@@ -129,7 +129,7 @@ def config_of(profile: Profile, which: str, asks: bool = False) -> Mapping[str, 
     return known or hub.config(spec)
 
 
-def described(profile: Profile, which: str, asks: bool = False) -> str:
+def model_line(profile: Profile, which: str, asks: bool = False) -> str:
     """A model's architecture and positions by its config.json. ValueError if it cannot be used, or
     not for the longest context of the profile.
     """

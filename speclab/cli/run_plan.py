@@ -165,7 +165,7 @@ def refusal(profile: Profile) -> str:
     for which in MODELS:
         try:
             if plan.known_config(profile, which):
-                plan.described(profile, which)
+                plan.model_line(profile, which)
         except ValueError as error:
             return f"{which} {getattr(profile, which).path}: {error}"
     return ""
@@ -316,7 +316,7 @@ def model_lines(profile: Profile) -> Iterator[str]:
     """What target and draft are, as far as their config.json is known and can be used."""
     for which in MODELS:
         with suppress(ValueError):
-            yield f"{which}: {plan.described(profile, which)}."
+            yield f"{which}: {plan.model_line(profile, which)}."
 
 
 def memory_lines(profile: Profile, gpus: int) -> Iterator[str]:

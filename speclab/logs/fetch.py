@@ -84,7 +84,7 @@ class Published:
             )
 
 
-def content_of(path: Path) -> bytes:
+def decompressed(path: Path) -> bytes:
     """A file's bytes, decompressed if its name ends in .gz. ValueError if the file is damaged."""
     content = path.read_bytes()
     if path.suffix != ".gz":

@@ -30,7 +30,7 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from speclab.logs.fetch import Published, content_of
+from speclab.logs.fetch import Published, decompressed
 from speclab.plain import STRICT, checked, parse_json
 from speclab.study.place import folder_of
 from speclab.study.runs import PLACE, RUNS, written
@@ -178,7 +178,7 @@ def read_traces(folder: Path | str | None = None) -> SpecDecodeBench | None:
         return None
     starts, texts = [], []
     for name, path in sorted(files.items()):
-        content = content_of(path)
+        content = decompressed(path)
         lines = _lines(path, content)
         SOURCE.check(path, content, name)
         domain = name.removeprefix("combined_").removesuffix(".jsonl")

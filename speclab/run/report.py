@@ -82,7 +82,7 @@ class Reported:
         return self.captions.get(slug, slug.replace("-", " "))
 
 
-def write(
+def write_index(
     build: Path,
     figures: Path,
     profile: Profile,

@@ -263,7 +263,7 @@ def open_call(
     return Call(settings, notebooks, left_out, build, figures, given)
 
 
-def texts_of(wanted: Sequence[str]) -> set[str]:
+def text_parameters(wanted: Sequence[str]) -> set[str]:
     """The parameters of these notebooks (empty means all) whose values are texts."""
     parameters = [parameters_of(path) for path in chosen(wanted, ROOT)]
     return {name for known in parameters for name in known if isinstance(known[name].default, str)}
@@ -836,7 +836,7 @@ def write_report(call: Call) -> Path:
         stamp.name: report.remark(stamp, described, is_stale(call, stamp)) for stamp in stamps
     }
     write_explorer(head, call.figures)
-    return report.write(call.build, call.figures, head, stamps, remarks)
+    return report.write_index(call.build, call.figures, head, stamps, remarks)
 
 
 def is_stale(call: Call, stamp: Stamp) -> bool:

@@ -195,7 +195,7 @@ class Context:
 
     def say(self, text: str) -> None:
         """Show a computed sentence (Markdown). Every number in a notebook's text is computed."""
-        show(self._with_names(text))
+        show_text(self._with_names(text))
 
     def _with_names(self, text: str) -> str:
         """A sentence in Markdown that shows the study's names as they are, also <b>, $x$ or *."""
@@ -290,7 +290,7 @@ def start(
     display(Markdown(PENDING), display_id=ANSWER)
     sizes = judged_sizes(settings, judged)
     if notebook[:2] not in WITHOUT_INTERVALS:
-        show(settings_of(settings))
+        show_text(settings_of(settings))
         few_prompts(sizes)
     _hosted(settings)
     sets = [Path(source).stem for source in sets_asked(settings, sizes)]
@@ -384,7 +384,7 @@ def settings_of(profile: "Profile") -> str:
 def few_prompts(sizes: Mapping[str, int], where: str = "") -> None:
     """Show the warning of `few_in_words`, if there is one."""
     if warning := few_in_words(sizes, where):
-        show(warning)
+        show_text(warning)
 
 
 def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
@@ -495,7 +495,7 @@ def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | Non
     )
 
 
-def show(text: str) -> None:
+def show_text(text: str) -> None:
     """Show Markdown as it is."""
     from IPython.display import Markdown, display
 
@@ -506,4 +506,4 @@ def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
     """Show a table as `tables.markdown` writes it. A plain 0, 1, 2, … index is left out."""
     from speclab.show import tables
 
-    show(tables.markdown(frame, digits))
+    show_text(tables.markdown(frame, digits))
