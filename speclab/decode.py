@@ -130,10 +130,12 @@ def decode(
     context = list(prompt_ids)
     left = max_new_tokens
     while left:
+        # draft, then one pass of the target over the drafted tokens
         proposal = propose(pair.draft, draft, context, shape, left, rule, sampling, rng)
         drafted = proposal.tree, proposal.tokens
         logits = score_tree(pair.target, target, context, *drafted)
         check_finite(logits, "target")
+        # which of them the target accepts
         if sampling.greedy or rng is None:
             best = rank_key(logits).argmax(-1)
             verdict = greedy_path(*drafted, best.cpu().numpy())
@@ -141,6 +143,7 @@ def decode(
             by = "point-mass" if proposal.copied else rule
             p, coins = probabilities(logits, sampling), rng.random(len(logits))
             verdict = verify(by, *drafted, p, proposal.q, coins)
+        # both caches keep the accepted tokens only
         step = _emitted(proposal, verdict, left, pair.stop_ids)
         path, trunk = verdict.path[: step.accepted], len(context)
         target.keep(trunk, [trunk - 1 + node for node in path])

@@ -86,6 +86,7 @@ def generate(
     for prompt in prompts:
         model.check_ids(prompt.ids)
         model.check_length(len(prompt.ids) + max_new_tokens)
+    # prompts of different lengths end at the same column
     device = model.device
     padded = _left_padded(prompts, max_new_tokens)
     tokens, positions, seen = (part.to(device) for part in padded)
@@ -99,6 +100,7 @@ def generate(
     earlier = torch.ones_like(itself).tril()
     visible = earlier & seen[:, None, :length] | itself
     hidden = model.forward(tokens, cache, positions, visible)
+    # token by token, until every text has ended
     live = torch.ones(len(prompts), dtype=torch.bool, device=device)
     written = []
     for step in range(max_new_tokens):
@@ -358,6 +360,7 @@ def record_prompt(
     n, start = len(continuation), len(prompt.ids)
     for model in (pair.target, pair.draft):
         model.check_length(start + n)
+    # one pass of each model over the whole text
     trunk = torch.tensor([*prompt.ids, *continuation[:-1]])
     caches = [model.cache(2 * len(trunk)) for model in (pair.target, pair.draft)]
     # hidden states that predict the tokens of the continuation
@@ -369,6 +372,7 @@ def record_prompt(
         """Records of a slice of positions."""
         return _trace_rows(*_distributions(pair, hidden, part, sampling), text[part], top)
 
+    # what the trace says of each position
     rows = reduced(n, along_text)
     trace: Columns = {"position": np.arange(n)} | {name: rows[name].numpy() for name in rows}
     _finite(trace, prompt.prompt_id)
@@ -378,6 +382,7 @@ def record_prompt(
         trace |= _of_blocks(
             pair.draft, caches[1], hidden[1], words, sampling, max_packed_tokens, firsts
         )
+    # a tree at each position, several trees in a pass
     inner = int((tree.width[1:] > 0).sum())
     together = max(1, max_packed_tokens // max(1, inner))
     chunks = []

@@ -228,11 +228,13 @@ def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) 
     among("starts", starts, STARTS)
     weights = _visits(survival) if starts == "visited" else np.ones(survival.shape[:2])
     is_inside = np.arange(survival.shape[1]) < texts.length[:, None]
+    # one row per start inside a text: what was accepted there
     prompt, start = np.nonzero(is_inside & (weights > 0))
     weight = weights[prompt, start]
     survival = survival[prompt, start]
     remaining = texts.length[prompt] - start
     depth = survival.shape[-1]
+    # the text may end inside the block: then it has no bonus token
     last = np.minimum(remaining, depth) - 1
     reaches_end = remaining <= depth
     truncated = survival[np.arange(len(start)), last] * reaches_end
@@ -259,6 +261,7 @@ def _texts(trace: pd.DataFrame, value: Array, fill: float) -> _Texts:
     """
     if trace[["prompt_id", "domain"]].isna().any(axis=None):
         raise ValueError("trace has rows without a prompt_id or domain: every row needs both")
+    # positions must be 0..n-1 in each text, or a block would continue in another place
     code, prompts = pd.factorize(trace["prompt_id"])
     rows = trace[["prompt_id", "domain", "position"]].assign(code=code)
     rows = rows.sort_values(["code", "position"], kind="stable", ignore_index=True)
@@ -277,6 +280,7 @@ def _texts(trace: pd.DataFrame, value: Array, fill: float) -> _Texts:
     if several.any():
         prompt = prompts[several.idxmax()]
         raise ValueError(f"trace: prompt {prompt!r} has two domains; make prompt_id unique")
+    # texts of different lengths in one array, filled up after their ends
     length = np.bincount(code)
     grid = np.full((len(prompts), length.max(), *value.shape[1:]), fill)
     grid[code, trace["position"].astype(int)] = value

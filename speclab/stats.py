@@ -261,6 +261,7 @@ def jointly(
     number among the domains present (the kit's domains first, in their order, then the others by
     name). To compare two numbers, select the domains before both, not between them.
     """
+    # one resampling of all frames, so that a draw takes the same prompts in each of them
     ids = [frame.filter(["prompt_id", "domain"]) for frame, _ in questions.values()]
     prompts = resampling_of(pd.concat(ids), n)
     ends = np.cumsum([len(frame) for frame in ids])
@@ -283,6 +284,7 @@ def jointly(
             values[name] = pd.DataFrame(np.nan, range(1 + n), columns)
             notes[name] = str(error)
             continue
+        # an estimator of several numbers has a column of draws for each
         asked_as = replace(estimator, name=name)
         labels = asked_as.labels(numbers.shape[-1])
         for label, draws in zip(labels, np.moveaxis(numbers, -1, 0), strict=True):

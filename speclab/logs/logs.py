@@ -409,6 +409,7 @@ def read_log(
     sources = {path.name: sha256_of(path) for path in paths}
     if len(sources) < len(paths):
         raise ValueError("two of the files have the same name; rename one of them")
+    # every line of every file, in the format of the first that is recognised
     entries: list[Entry] = []
     seen: dict[tuple[str, int], str] = {}
     spelled: dict[str, str] = {}

@@ -80,6 +80,7 @@ def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
     answers = list(answers)
     for answer in answers:
         _check_lists(answer)
+    # one row per pass: its answer and its number in the answer
     passes_of = np.array([len(answer.accepted) + answer.plain for answer in answers])
     first = np.cumsum(passes_of) - passes_of
     at = np.repeat(np.arange(len(answers)), passes_of)  # of each pass, its answer
@@ -93,6 +94,7 @@ def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
             f"{answers[at[row]].name}: pass {step[row]} accepts {accepted[row]} of "
             f"{drafted[row]:.0f} drafted tokens"
         )
+    # where each pass begins: after what the earlier passes of its answer emitted
     whole = accepted.astype(np.int64) + 1
     before_pass = np.cumsum(whole) - whole
     before_answer = np.array([answer.before for answer in answers]) - before_pass[first]
@@ -107,6 +109,7 @@ def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
             f"{answers[at[row]].name}: pass {step[row]} begins at token {start[row]}, and the "
             f"answer has {length[at[row]]} tokens"
         )
+    # the end of an answer cuts its last pass short
     facts = [(answer.prompt_id, answer.domain, answer.turn) for answer in answers]
     frame = pd.DataFrame(facts, columns=["prompt_id", "domain", "turn"])
     frame = frame.astype({"turn": "int32"}).iloc[at].reset_index(drop=True)

@@ -378,6 +378,8 @@ def _check_output(model: LanguageModel) -> None:
     network, seen = model.network, dict[str, Any]()
     body, head = network.get_decoder(), network.get_output_embeddings()
 
+    # what leaves the body, what the head reads, and what the head says, made large so that a cap
+    # or a shift of the logits shows
     def of_body(_module: Any, _given: Any, out: Any) -> None:
         seen["state"] = out[0]
 

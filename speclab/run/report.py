@@ -95,6 +95,7 @@ def write_index(
     profile: what the head describes; outcomes: stamps; remarks: `remark` by notebook. For a
     notebook without a remark only its figures are known.
     """
+    # every notebook, with what this call or an earlier one did with it
     ran = {outcome.name: outcome for outcome in outcomes}
     known = []
     for source in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):

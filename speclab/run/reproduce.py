@@ -233,12 +233,14 @@ def open_call(
     for variable in FOLDERS:
         named_folder(variable)
     sets_asked(settings, sizes_of(settings))
+    # what the profile sets in single notebooks
     of_notebooks: dict[str, Any] = {}
     for name, values in settings.notebooks.items():
         (path,) = chosen([name], ROOT)
         there = without_gone(values, parameters_of(path), f"{settings.name}: {name}")
         check_names(there, notebook_of(path, there).known)
         of_notebooks[path.stem] = of_notebooks.get(path.stem, {}) | there
+    # the wanted notebooks; this call's parameters go before the profile's
     of_pair = {"profile": profile, "overrides": overrides}
     notebooks: list[Notebook] = []
     left_out: dict[str, str] = {}
@@ -565,6 +567,7 @@ def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
     earlier = call.stamp(name)
     files = earlier.kept if earlier else {}
     with figures_locked(call, folder):
+        # the earlier figures stand aside and come back whole if the notebook fails
         turn, begun = Turn(room), time.monotonic()
         turn.take(1)
         try:
@@ -799,6 +802,7 @@ def reproduce(call: Call, workers: int | None = None) -> int:
             put_all_back(call)
             for name, reason in call.left_out.items():
                 tqdm.write(f"{name:<26} {'':>9}  left out: {reason}")
+            # what others read runs first, what measures time runs alone
             for wave in turns_of(call):
                 run_wave(call, wave, room)
             page = write_report(call)

@@ -35,16 +35,19 @@ def draw_tree(frame: pd.DataFrame) -> Figure:
     across, down = WIDE_BOX if levels * WIDE_BOX[0] <= figures.width() else NARROW_BOX
     grows_down = levels * across > figures.width() + 0.4
     room = figures.width() / across if grows_down else (style.TALLEST - 0.6) / down
+    # a tree with too many branches for the page loses those that were not accepted
     kept = frame[frame["node"].isin(_kept(frame, leaves[: max(int(room), 1)]))]
     count = int(kept["node"].isin(leaves).sum())
     places = _places(kept)
     tall = 0.6 + down * (levels if grows_down else count)
     figure, axes = figures.subplots(height=tall)
+    # parents come before their children, so the box above is there
     boxes: dict[int, Any] = {}
     for row in kept.itertuples(index=False):
         at = (places[row.node], row.depth) if grows_down else (row.depth, places[row.node])
         above = boxes.get(row.parent)
         boxes[row.node] = _draw_node(axes, row, at, above, grows_down, across == NARROW_BOX[0])
+    # entries of the legend that have no line of their own
     for look in (ON_PATH, OFF_PATH):
         axes.plot([], [], **look)
     axes.plot([], [], color="none", label="q: draft's probability, p: target's probability")

@@ -322,6 +322,7 @@ def load_prompts(
     of SETS in the order of DOMAINS). Raises ValueError if a set cannot be read, holds no prompt, or
     lacks one of `domains`.
     """
+    # the prompts that the source holds, and its domains in their order
     hub_sets = HUB_SETS.get(str(source), {})
     known: list[Prompt] = []
     if source in OWN_SETS:
@@ -335,6 +336,7 @@ def load_prompts(
         raise ValueError(f"prompts {str(source)!r} hold no prompt; add one JSON line per prompt")
     if hub_sets and per_domain is None:
         per_domain = PER_DOMAIN
+    # the first prompts of each domain that is asked for
     chosen = []
     for domain in here if domains is None else domains:
         if domain not in here:
@@ -454,6 +456,7 @@ def encode_prompts(
             ) from error
         if _begins_twice(tokenizer, prompt, ids, template):
             twice.append(prompt.prompt_id)
+        # a cut end of a template would be another prompt, so a message is shortened instead
         kept = ids[:max_tokens]
         if template == "chat" and len(ids) > max_tokens:
             if not truncate:
