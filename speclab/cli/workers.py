@@ -76,7 +76,7 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
     if started:
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
-        # one worker per GPU, or per core where there is none
+        # one worker per GPU, or per core on machines without a GPU
         have = ray.cluster_resources()
         gpus, cpus = int(have.get("GPU", 0)), int(have.get("CPU", 1))
         count = min(workers or gpus or cpus, len(indices))

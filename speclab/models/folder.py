@@ -34,7 +34,8 @@ COMMIT = r"[0-9a-f]{40}"
 OBEYED = (
     r"(eos|pad|bos|decoder_start)_token_id|do_sample|temperature|top_k|top_p|max_.*|use_cache"
     r"|cache_.*|.*compile.*|prefill_chunk_size|low_memory|continuous_batching_config|output_.*"
-    r"|return_dict_in_generate|num_return_sequences|.*assistant.*|prompt_lookup_.*|target_lookbehind"
+    r"|return_dict_in_generate|num_return_sequences|.*assistant.*|prompt_lookup_.*"
+    r"|target_lookbehind"
     r"|use_mtp|speculation_type|early_stopping|length_penalty|num_beam_groups|diversity_penalty"
     r"|renormalize_logits|remove_invalid_values|transformers_version|_.*"
 )
