@@ -87,12 +87,12 @@ def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
 
 
 def test_records_are_read_as_nodes(tmp_path):
-    assert author_records.read(str(tmp_path)) == {}
+    assert author_records.read_records(str(tmp_path)) == {}
     row = {"sample_id": "he/0", "task_type": "code", "token_position": 3, "node_id": 0}
     numbers = {"tree_depth": 1, "draft_prob": 0.6, "target_prob": [np.nan], "target_entropy": 1.0}
     for name in ("raw_000001.csv", "000002.csv.gz"):
         pd.DataFrame(row | numbers).to_csv(tmp_path / name, index=False)
-    runs = author_records.read(str(tmp_path))
+    runs = author_records.read_records(str(tmp_path))
     assert list(runs) == ["000002", "000001"]
     for nodes in runs.values():
         named = nodes[["prompt_id", "domain", "position", "node", "depth"]]
@@ -105,7 +105,7 @@ def test_records_are_read_as_nodes(tmp_path):
     ("name", "rows", "nan_rows"), [("054105", 2368, 7), ("055031", 1264, 108), ("060835", 2432, 6)]
 )
 def test_released_records_count_a_missing_number_as_accepted(name, rows, nan_rows):
-    nodes = author_records.read(str(RECORDS))[name]
+    nodes = author_records.read_records(str(RECORDS))[name]
     is_nan = nodes["target_prob"].isna()
     assert (len(nodes), is_nan.sum()) == (rows, nan_rows)
     accepted = nodes["acceptance_prob"]

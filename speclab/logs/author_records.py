@@ -48,7 +48,7 @@ SOURCE = Published(
 fetch = SOURCE.fetch
 
 
-def read(folder: str = "") -> dict[str, pd.DataFrame]:
+def read_records(folder: str = "") -> dict[str, pd.DataFrame]:
     """The authors' runs by name (the file's last six digits), from `folder`, else
     $SPECLAB_AUTHOR_RECORDS, else data/runs/author-records; {} if there are none.
 
