@@ -109,8 +109,9 @@ domains = list(score.domains_in(sets[OWN].trace))
 ctx.say(prompt_sets.described(settings, is_sampled=False))
 
 # %% [markdown]
-# Some prompts of each set judge the drafts, without those that had a say in the training of the
-# pair's own draft. A trace has one row for each position of a text, with the draft's rank of the
+# All recorded prompts judge the drafts if `judged_prompts_per_domain` is 0. Otherwise that many of
+# each domain do, without those that had a say in the training of the pair's own draft. A trace has
+# one row for each position of a text, with the draft's rank of the
 # target's token. `hit` says whether the draft's best token is the target's.
 
 # %%
@@ -121,7 +122,8 @@ prompts, texts, traces = {}, {}, {}  # by set: token ids by prompt, and traces b
 for name, each in sets.items():
     asked = runs.encoded_prompts(runs.of_kind(settings, kinds[name]))
     if judged_prompts_per_domain:
-        skipped = 0 if name == SECOND else settings.notes.decoded_from  # they chose the draft
+        # the first own prompts (also without wrapper) had a say in the draft's training
+        skipped = 0 if name == SECOND else settings.notes.decoded_from
         asked = decoded_prompts(asked, judged_prompts_per_domain, skipped)
     prompts[name] = {prompt.prompt_id: prompt.ids for prompt in asked}
     rows = each.trace[each.trace["prompt_id"].isin(prompts[name])].reset_index(drop=True)
@@ -333,7 +335,8 @@ ctx.table(
 
 # %% [markdown]
 # ## 3. Is the quantised target a good draft of itself?
-# The article's first advice is to draft with the target itself in 4 bits, which is accepted "93 %
+# The first advice of the article (*Speculative Decoding for Reasoning*, see
+# [00](00_by_hand.ipynb)) is to draft with the target itself in 4 bits, which is accepted "93 %
 # typically". It does not say what it counts. We count the best tokens that are accepted (`hit[1]`).
 
 # %%
@@ -386,7 +389,7 @@ if phases:
         percent=True,
         slug="learning-curve",
         title="Acceptance of the pair's own draft during its training",
-        caption="Acceptance by training steps, on the own prompts that judge no draft above. The "
+        caption="Acceptance by training steps, on the own prompts that had a say in it. The "
         "first point is the draft before this phase. The learning rate falls to zero at the end, "
         "which raises the last points.",
     )
@@ -399,7 +402,8 @@ else:
 # layer as wide as the target. At a token of the text it reads the token and the outputs of three of
 # the target's layers at the token before. Deeper in a block the target has not run yet, so the head
 # reads its own last state instead. It should do best at the first token of a block. An ordinary
-# draft reads the text only. Both are compared on all recorded prompts.
+# draft reads the text only. Both are compared on all recorded prompts. For `smollm` the second
+# prompt set chose which head is shipped, so the head's number there is slightly too high.
 
 # %%
 if has_head := HEAD in traces[OWN]:
