@@ -59,7 +59,7 @@ domains = list(score.domains_in(text.trace))
 # accepted?
 
 # %% [markdown]
-# ## 1. Count it
+# ## 1. How often is each depth accepted?
 # A target pass reads a **block** of drafted tokens from left to right and stops at the first token
 # that the target would not have written. Depth $d$ is reached only if all tokens before it were
 # accepted, so
@@ -89,7 +89,9 @@ print(by_hand.round(2).to_string())
 
 # %%
 def acceptance_by_depth(trace):
-    """The draws of a_d over the blocks that a decoder visits, `a[1]` to the deepest level."""
+    """a_d over the blocks that a decoder visits, `a[1]` to the deepest level: row 0 is the
+    sample, then resamples of its prompts (section 2); a column per domain.
+    """
     sums = replay.prompt_sums(replay.replay(trace, depth), "room")
     return stats.jointly({"a": (sums, score.block_estimators()["accept_by_depth"])})
 
@@ -122,7 +124,8 @@ deep = chain[chain["depth"] > 1]
 same = (deep["accepted"] == deep["new_block"]).sum()
 assert text.by_start or same == len(deep)  # a trained head is different
 print(
-    f"{same:,} of {len(deep):,} drafted tokens deeper than 1 have the result of a new block there"
+    f"{same:,} of {len(deep):,} drafted tokens deeper than 1 are accepted or rejected "
+    "as the first token of a new block there"
 )
 
 # %% [markdown]
@@ -195,7 +198,7 @@ ctx.table(
 )
 
 # %% [markdown]
-# ## 4. The paper's Tables IV and V
+# ## 4. Do the paper's Tables IV and V measure this?
 # The paper averages $\min(1, p/q)$ over **all** nodes of a tree, where $p$ is the target's and $q$
 # the draft's probability of a node's token. Its tree has $2 + 4 + 2$ nodes: a budget of 8 nodes
 # cuts the third level, so the nodes at each depth are of different kinds. At depth 2 half of them

@@ -126,7 +126,8 @@ ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 #
 # We time the passes in two rounds, each repeat in a new random order, and decode a few other
 # prompts between them, for $o$. Timing is **unreliable** if the cost of a block differs by more
-# than 15 % between the rounds, or if a pass over several tokens seems to be faster than over one.
+# than 15 % between the rounds, if decoded blocks take less than their passes alone by more than
+# 0.15 target passes, or if a pass over several tokens seems over 3 % faster than over one.
 # Then another round follows. This rule looks at the timing only, never at what it leads to.
 
 # %% tags=["timed"]
@@ -214,7 +215,7 @@ for name, chosen in timed.items():
     speeds[name] = timing.decoded_speed(pair, chosen, shapes, new_tokens, repeats)
 
 # %% [markdown]
-# Is every text the target's own, and every decoded block the replayed one?
+# Is every text the target's own? And did each own prompt take as many blocks as its replay?
 
 # %%
 differ = 0
@@ -329,8 +330,9 @@ ctx.plot(
 
 # %% [markdown]
 # ## 4. What limits speed here?
-# We make one cost at a time ideal and keep the others as measured, for chains on all prompts
-# (replayed). The gamma stays the one that is best today, or is chosen again. Intervals resample
+# We make one cost at a time ideal and keep the others as measured, then all three, for chains on
+# all prompts (replayed). *Draft always right* has the measured costs, and every block emits
+# gamma + 1 tokens. The gamma stays today's best, or is chosen again. Intervals resample
 # prompts and hold the costs fixed.
 
 # %%
@@ -374,8 +376,11 @@ ctx.table(
 # The run `chain` holds the draft's own chain at every position of the target's text. So a **stop
 # rule** is replayed exactly: draft up to a limit, but stop before a token whose probability under
 # the draft is below a threshold. The pass that found this token is paid for. And a decoder may
-# **copy** where the last tokens occurred before, and draft elsewhere. Gamma, limit, threshold, and
-# how many tokens must match are fitted on other prompts of the domain than those that judge them.
+# **copy** where the last tokens occurred before, and draft elsewhere. The best fixed gamma, limit,
+# threshold, and how many tokens must match are fitted on other prompts of the domain than those
+# that judge them. The chain of *draft alone* and *both* is not fitted: it has `copying_gamma`
+# tokens. The first two rows also pay for tokens drafted past the end of a text, which a decoder
+# cannot foresee. The other three do not.
 
 # %%
 chained = runs.load_or_record(settings, "chain")
@@ -475,7 +480,8 @@ ctx.plot(
 )
 
 # %% [markdown]
-# Benchmarks of servers often make acceptance up from its mean, and judge no draft. With a **fixed
+# ### What does a benchmark with made-up acceptance miss?
+# Server benchmarks often run no draft and make up acceptance with a given mean. With a **fixed
 # schedule** (vLLM's `synthetic_acceptance_length`) a mean of 2.7 accepted tokens is two always and
 # a third with probability 0.7. Throughput is right by design. But a real pass accepts nothing here
 # and many tokens there, so requests take less equal times than the benchmark shows.
@@ -497,6 +503,7 @@ ctx.table(
 
 # %%
 same = limits.set_index("made ideal")["same gamma"]
+# at the gamma that is best today: would three ideal costs gain more than a draft always right?
 costs_first = same[ALL_THREE] >= same[RIGHT]
 fastest = gain.without(method="plain").frame.nlargest(1, "estimate").iloc[0]
 words = "Costs limit it more than acceptance." if costs_first else "Acceptance limits it most."

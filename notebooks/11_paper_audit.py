@@ -529,7 +529,7 @@ for pair, of_pair in texts.items():
 # example.
 
 # %%
-for run, nodes in authors.read(author_records).items():
+for run, nodes in authors.read_records(author_records).items():
     if nodes["domain"].nunique() == len(DOMAINS):  # the other runs have code only
         known = nodes.dropna(subset=["target_prob", "target_entropy"])
         found = measured(BY_PAPER, PUBLISHED, known)
