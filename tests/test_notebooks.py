@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import jupytext
 import nbformat
+import numpy as np
 import pandas as pd
 import papermill
 import pytest
@@ -137,6 +138,18 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     assert {path.name for path in ctx.figures.glob("table-1*")} == {"table-1.csv", "table-1.tex"}
     with pytest.raises(ValueError, match="by-domain.csv already holds another table"):
         ctx.export(alphas.assign(estimate=0.7), "by-domain")
+
+
+def test_a_caption_names_the_domains_without_bands():
+    rows = pd.DataFrame({"domain": ["code", "chat", "chat"], "low": [0.1, np.nan, np.nan]})
+    assert notebook.without_bands(rows) == " There is no interval for chat."
+    assert notebook.without_bands(rows[:1]) == notebook.without_bands(rows[1:]) == ""
+
+
+def test_few_prompts_are_counted_in_words():
+    one, many = (notebook.few_in_words({"code": size}) for size in (1, 15))
+    assert "has only 1 prompt." in one and "no interval (code)" in one
+    assert "has only 15 prompts." in many and "less reliable" in many
 
 
 def test_sentences_show_names_as_they_are(tmp_path, monkeypatch, shown):

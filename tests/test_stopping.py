@@ -1,5 +1,5 @@
-"""Stop rules: hand-made cases, the decoder and the replay as references, the oracle against brute
-force, fits on other prompts, and bad input.
+"""Stop rules: hand-made cases, the decoder and the replay as references, fits on other prompts, and
+bad input.
 """
 
 from functools import cache
@@ -138,36 +138,6 @@ def test_fixed_gamma_equals_the_replay(noise, gamma):
     pd.testing.assert_frame_equal(stopping.stopped(starts, "confidence", 0.0, gamma), fixed)
 
 
-# ---- the oracle ----------------------------------------------------------------------------------
-
-
-def cheapest(texts, costs, at=0):
-    """Brute force from a position on, one text: every number of drafted tokens at every position
-    that is reached; texts: rows of `starts`.
-    """
-    if at == len(texts):
-        return 0.0
-    here = texts[at]
-    return min(
-        costs.of_chain(k) + cheapest(texts, costs, min(at + min(k, here.accepted) + 1, len(texts)))
-        for k in range(here.room + 1)
-    )
-
-
-DEAR = Costs(1.0, (1, 16), (1.5, 1.5), (1.0, 4.0))
-ODD = Costs(1.0, (1, 2, 3, 16), (0.1,) * 4, (1, 2, 1, 1))
-
-
-@pytest.mark.parametrize("costs", [COSTS, DEAR, ODD])
-@pytest.mark.parametrize("seed", range(4))
-def test_the_oracle_is_the_cheapest_of_all(costs, seed):
-    hits = [*(np.random.default_rng(seed).random(6) < 0.6), True, True, False]
-    runs = [hits[t:].index(False) for t in range(6)]
-    at = stopping.chains(nodes_of({"a": ("code", [sure(min(r, 3), 3) for r in runs])}), 6)
-    best = cost_of(stopping.oracle(at, costs), costs)[0]
-    assert best == pytest.approx(cheapest([*at.itertuples()], costs), abs=1e-12)
-
-
 # ---- fits ----------------------------------------------------------------------------------------
 
 
@@ -182,15 +152,15 @@ def many():
     return stopping.chains(nodes_of(texts), 22)
 
 
-def test_rules_are_fitted_and_lie_between_a_fixed_gamma_and_the_oracle(monkeypatch):
+def test_rules_are_fitted_and_cost_less_than_a_fixed_gamma(monkeypatch):
     """(`choose.fit` fits on other prompts: see there.)"""
     monkeypatch.setitem(stopping.THRESHOLDS, "confidence", [0.0, 0.5, 0.95])
     starts = many()
-    names = stopping.ORACLE, "confidence", stopping.FIXED
+    names = "confidence", stopping.FIXED
     rules = [stopping.fit_rule(starts, COSTS, name, n=1).judged for name in names]
     cost = [rule["cost"].sum() for rule in rules]
-    assert cost == sorted(cost) and len({*cost}) == 3
-    row = rules[1].iloc[0]
+    assert cost[0] < cost[1]
+    row = rules[0].iloc[0]
     text = starts[starts["prompt_id"] == row["prompt_id"]]
     planned = stopping.stopped(text, "confidence", row["threshold"], row["limit"])
     assert cost_of(planned, COSTS).item() == row["cost"]

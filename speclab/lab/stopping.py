@@ -1,11 +1,10 @@
-"""Draft control at T = 0: how many tokens to draft in each block, by the draft's own confidence,
-and what a perfect rule would gain.
+"""Draft control at T = 0: how many tokens to draft in each block, by the draft's own confidence.
 
 A run of kind `chain` holds the draft's greedy chain at every position of the target's greedy text,
 with the draft's confidence and entropy and the target's verdict. So every rule that stops a chain
 early is replayed exactly, without a model. `chains` reads the run as `starts` (`lab.starts`).
-`fixed`, `stopped` and `oracle` plan what a block drafts at each start, in the columns `drafted`
-(tokens) and `draft_passes`. `totals` sums the blocks of a decoder with this plan, and `fit_rule`
+`fixed` and `stopped` plan what a block drafts at each start, in the columns `drafted` (tokens) and
+`draft_passes`. `totals` sums the blocks of a decoder with this plan, and `fit_rule`
 chooses a rule. NumPy and pandas only. Source of dynamic gamma by a threshold: arXiv:2405.04304.
 
 A chain of k tokens takes k draft passes. A rule that stops before its limit has made one more pass,
@@ -27,8 +26,7 @@ THRESHOLDS = {  # tried in the fit; the first never stops
     "entropy": [np.inf, 6, 5, 4, 3.5, 3, 2.5, 2, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.25, 0.1],
 }
 FIXED = "best fixed gamma"
-ORACLE = "oracle"
-METHODS = (FIXED, *MEASURES, ORACLE)
+METHODS = (FIXED, *MEASURES)
 COLUMNS = ["prompt_id", "domain", "position", "node", "depth", "rank"]
 COLUMNS += ["draft_prob", "draft_entropy", "target_rank"]
 
@@ -117,31 +115,6 @@ def stopped(starts: pd.DataFrame, measure: str, threshold: float, limit: int) ->
     return _planned(starts, drafted, passes)
 
 
-def oracle(starts: pd.DataFrame, costs: Costs) -> pd.DataFrame:
-    """The cheapest blocks of a rule that foresees the text, by dynamic programming from each text's
-    end. No rule is cheaper.
-
-    With v = 1 and a draft pass cheaper than a block, it drafts exactly the tokens that are accepted
-    (after which the bonus token ends a text).
-    """
-    accepted, remaining, room = (
-        starts[name].to_numpy() for name in ("accepted", "remaining", "room")
-    )
-    tokens = np.arange(room.max() + 1)  # that a block may draft
-    block_cost = costs.of_chain(tokens)
-    ahead = np.zeros(len(starts) + 1)  # the lowest cost of the text from each start; last: its end
-    drafted = np.zeros(len(starts), int)
-    for left in range(1, remaining.max() + 1):
-        at = np.flatnonzero(remaining == left)[:, None]
-        emitted = np.minimum(tokens, accepted[at]) + 1
-        goes_on = emitted < left
-        rest = ahead[np.where(goes_on, at + emitted, -1)]
-        cost = np.where(tokens <= room[at], block_cost + rest, np.inf)
-        drafted[at[:, 0]] = cost.argmin(axis=1)
-        ahead[at[:, 0]] = cost.min(axis=1)
-    return _planned(starts, drafted, drafted)
-
-
 def totals(planned: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     """Sums over the blocks that a decoder visits, by prompt_id and domain: emitted, cost (in target
     passes; plain decoding costs one per token), target_passes, draft_passes.
@@ -164,11 +137,9 @@ Rule = tuple[float, int, pd.DataFrame]  # threshold, limit, and the plan
 
 def candidates(starts: pd.DataFrame, costs: Costs, method: str) -> list[Rule]:
     """The rules to choose from: limits from 1 to the depth of the chains, and thresholds from
-    THRESHOLDS. A fixed gamma is a limit with the threshold NaN. Of the oracle there is one rule.
+    THRESHOLDS. A fixed gamma is a limit with the threshold NaN.
     """
     depth = int(starts["limit"].max())
-    if method == ORACLE:
-        return [(np.nan, depth, oracle(starts, costs))]
     limits = range(1, depth + 1)
     if method == FIXED:
         return [(np.nan, limit, fixed(starts, limit)) for limit in limits]
