@@ -37,6 +37,7 @@ BY_HAND, BOOTSTRAP, INJECTED = "by-hand", "bootstrap", "injected-parameters"  # 
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^()\s]+\.png)\)")  # in Markdown
 FIGURE = re.compile(r"\]\([^()\s]*/([\w-]+\.png)\)")  # the address of a picture in a folder
 NOTEBOOK = re.compile(r"\[([^\]]*)\]\((\d\d_\w+)\.ipynb\)")  # a link to another one
+FILE = re.compile(r"\]\((\.\./[^()\s]+)\)")  # the address of another file
 RUN = re.compile(r"read from (.+) \(recorded (\d{4}-\d\d-\d\d)\)")  # see `runs.load_or_record`
 SHOWN_ABOVE = "*The figure is at the top of this page.*"
 # what Markdown takes of an output: the first that is there
@@ -46,10 +47,11 @@ PREFERRED = ["text/markdown", "image/png", "text/html", "text/plain"]
 # ---- what both pages tell ------------------------------------------------------------------------
 
 
-def told(notebook: Path, folder: Path, links: Mapping[str, str]) -> NotebookNode:
-    """An executed notebook as its pages show it; folder: of its figures; links: addresses of the
-    pages that are there, by notebook (others are named without a link). Its metadata are what
-    stands above the cells: title, answer, runs (day by folder), changed (values of parameters).
+def told(notebook: Path, folder: Path, place: Path, links: Mapping[str, str]) -> NotebookNode:
+    """An executed notebook as its pages show it; folder: of its figures; place: of the page; links:
+    addresses of the pages that are there, by notebook (others are named without a link). Its
+    metadata are what stands above the cells: title, answer, runs (day by folder), changed (values
+    of parameters).
     """
     book = nbformat.read(notebook, as_version=4)
     first = book.cells[0]
@@ -64,6 +66,9 @@ def told(notebook: Path, folder: Path, links: Mapping[str, str]) -> NotebookNode
     def to_page(match: re.Match) -> str:
         address = links.get(match[2])
         return f"[{match[1]}]({address})" if address else match[1]
+
+    def from_page(match: re.Match) -> str:
+        return f"]({relative(notebook.parent / match[1], place)})"
 
     first.source = PICTURE.sub(linked, rest).strip()
     given = book.metadata.get("papermill", {}).get("parameters", {})
@@ -86,7 +91,7 @@ def told(notebook: Path, folder: Path, links: Mapping[str, str]) -> NotebookNode
             cell.outputs = [output for output in shown if output]
             _join(cells, cell)
         else:
-            cell.source = NOTEBOOK.sub(to_page, cell.source)
+            cell.source = NOTEBOOK.sub(to_page, FILE.sub(from_page, cell.source))
         cells.append(cell)
     return nbformat.v4.new_notebook(cells=cells, metadata=page)
 
@@ -174,7 +179,7 @@ def to_html(notebook: Path, folder: Path, others: Collection[str] = ()) -> Path:
     """
     build = notebook.parent
     there = {path.stem for path in build.glob("[0-9]*.html")}.union(others)
-    book = told(notebook, folder, {name: f"{name}.html" for name in there})
+    book = told(notebook, folder, build, {name: f"{name}.html" for name in there})
     for cell in book.cells:
         if cell.cell_type == "markdown":
             cell.source = with_formulas(cell.source)
@@ -267,7 +272,7 @@ def to_markdown(notebook: Path, folder: Path, figures: Path, others: Collection[
         "report": relative(figures / "index.html", folder),
         "stamp": stamp_of(ROOT / "notebooks" / notebook.name, folder),
     }
-    book = told(notebook, folder, links)
+    book = told(notebook, folder, folder, links)
     text, _ = markdown_exporter().from_notebook_node(book, {"page": facts | book.metadata})
     text = FIGURE.sub(r"](\1)", text)
     text = re.sub(rf"`({folder.name}/([\w-]+\.csv))`", r"[`\1`](\2)", text)
