@@ -46,8 +46,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from speclab import cost, stats
-from speclab.study import runs
-from speclab.lab import choose, measured_costs, prompt_sets
+from speclab.study import runs, timing_runs
+from speclab.lab import choose, prompt_sets
 from speclab.lab.choose import PLAIN_SETTING, UNKNOWN, Choice
 from speclab.lab.prompt_sets import OWN
 from speclab.lab.texts import Text
@@ -56,6 +56,7 @@ from speclab.score import ALL, POOLED
 from speclab.show import notebook
 
 RUNS = ["greedy", "others"]
+READS = ["data/measured"]  # timing runs of the pairs that come with the kit
 
 # %%
 ctx = notebook.start("09_budgets_and_routing", profile, overrides)
@@ -98,10 +99,9 @@ notebook.show_table(counted.iloc[[0, -1]])
 # is a plain pass and costs 1. [10](10_wall_clock.ipynb) measures these costs on your machine.
 
 # %%
-costs, source = measured_costs.costs_for(greedy, figures=ctx.figures.parent)
-measured = measured_costs.measured_for(greedy, ctx.figures.parent)
-rounds = measured.rounds if measured else ()
-ctx.say(f"The costs are {source}")
+found_costs = timing_runs.costs_for(greedy)
+costs, of_runs = found_costs.costs, found_costs.runs
+ctx.say(f"The costs are {found_costs.source}")
 by_prompt = choose.prompt_costs(counted, settings, costs)
 
 # %% [markdown]
@@ -133,22 +133,22 @@ assert np.allclose(by_hand, alike.loc[by_hand.index, by_hand.columns])
 # Now all settings. A setting looks too good on the prompts that chose it. So speed-ups are
 # **cross-fitted**: each prompt is judged by the setting that was the fastest on other prompts of
 # its domain. Every resample of the prompts chooses again. If the costs were measured, it also takes
-# them from one of the rounds of timing, the same for all policies.
+# them from one of the timing runs, the same for all policies.
 
 
 # %%
 def speeds_of(choices, counted, n=stats.RESAMPLES):
     """Speed-up over plain decoding of each policy, over the same resamples of prompts."""
     speeds = choose.speeds(choices, n)
-    factors = []  # by round and policy: speed-ups at the costs of one round over those of all
-    for round_costs in rounds:
-        there = choose.prompt_costs(counted, settings, round_costs)
+    factors = []  # by timing run and policy: speed-ups at the costs of one run over those of all
+    for run_costs in of_runs:
+        there = choose.prompt_costs(counted, settings, run_costs)
         judged = {name: Choice(there.judged(choice.settings)) for name, choice in choices.items()}
         again = choose.speeds(judged, n=1)
         factors.append({name: (again[name] / speeds[name]).iloc[0].to_numpy() for name in choices})
     if not factors:
         return speeds
-    drawn = np.random.default_rng(4).integers(0, len(rounds), n)  # the round of each resample
+    drawn = np.random.default_rng(4).integers(0, len(of_runs), n)  # the run of each resample
     values = {}
     for name in choices:
         factor = np.stack([each[name] for each in factors])[drawn]
@@ -382,6 +382,18 @@ ctx.plot(
     "of more and more prompts. Bands: intervals over prompts.",
 )
 
+# %% [markdown]
+# A verdict on speed needs the same sign at the costs of every timing run.
+
+# %%
+sides = set()
+for run_costs in of_runs if several else ():
+    at_run = choose.speeds(choices_on(OWN, run_costs, FEWER), FEWER)
+    sides.add(gains_over_one(at_run).at(domain=ALL, policy=PER_DOMAIN).verdict())
+lowest, highest = found_costs.span
+if of_runs:
+    ctx.say(f"Timing runs of this pair have c from {lowest:.3f} to {highest:.3f}.")
+
 # %%
 bound = by_set.at(set=OWN, policy=ORACLE)
 said = {
@@ -393,7 +405,13 @@ said = {
 answer = "There is only one domain with enough prompts."
 if several:
     here, there = (by_set.at(set=name, policy=PER_DOMAIN).verdict() for name in (OWN, last.name))
-    answer = said[here]
+    clear = {stats.ABOVE, stats.BELOW}
+    if len({*sides, here} & clear) == 2 or (here in clear and len(sides) > 1):
+        answer = "It depends on costs: timing runs disagree whether a setting per domain is faster."
+    elif here in clear and len(of_runs) < timing_runs.LEAST_RUNS:
+        answer = "On this machine, in this hour: " + said[here].partition(". ")[2]
+    else:
+        answer = said[here]
     slower = {stats.ABOVE: "faster", stats.BELOW: "slower"}
     if there in slower and there != here:
         answer += f" On {last.in_words} it is {slower[there]}."

@@ -73,6 +73,7 @@ def block_efficiency_iid(alpha: Number, gamma: Number) -> Number:
 # ---- measured costs ------------------------------------------------------------------------------
 
 LEAST_V = 0.97  # where timing is reliable: a pass over several tokens costs no less than over one
+LEAST_C = 0.9  # the same of the draft, whose passes are short, so that their times differ more
 MOST_DRIFT = 0.15  # between two rounds of timed passes
 UNRELIABLE = "timing unreliable"  # stamped across figures
 
@@ -173,11 +174,17 @@ def loop_in_words(costs: Costs) -> str:
 def disturbed(costs: Costs) -> str:
     """Why measured costs carry no verdict on speed, and what to do; "" where timing is reliable.
 
-    Reliable timing gives no v(n) below LEAST_V, and about the same cost of a block in two rounds
-    (at most MOST_DRIFT apart).
+    Reliable timing gives no v(n) below LEAST_V, no c(n) below LEAST_C of c(1), and about the same
+    cost of a block in two rounds (at most MOST_DRIFT apart).
     """
     least = min(costs.verify)
-    if least < LEAST_V:
+    of_draft = min(costs.draft) / costs.draft[0] if costs.draft[0] else 1.0
+    if of_draft < LEAST_C:
+        what = (
+            "A draft pass over several tokens was measured to be "
+            f"{100 * (1 - of_draft):.0f} % faster than a pass over one token, which is impossible."
+        )
+    elif least < LEAST_V:
         what = (
             "A target pass over several tokens was measured to be "
             f"{100 * (1 - least):.0f} % faster than a pass over one token, which is impossible."

@@ -4,9 +4,7 @@ that each engine has. Also: rejected input, the recommendation, and the speculat
 
 import ast
 import copy
-import datetime
 import json
-import os
 import shutil
 import subprocess
 from dataclasses import asdict, replace
@@ -26,11 +24,12 @@ from speclab.__main__ import main
 from speclab.cli import export
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
-from speclab.lab import choose, measured_costs
+from speclab.lab import choose
 from speclab.logs import logs
 from speclab.models.pairs import load_pair
 from speclab.sampling import Sampling, entropy
 from speclab.shapes import parse_shape
+from speclab.study import timing_runs
 from speclab.study.profiles import MODELS, ROOT, load_profile
 from speclab.study.runs import encoded_prompts, record_run, texts_of
 
@@ -293,41 +292,6 @@ def test_a_gamma_of_few_prompts_is_not_plain_for_want_of_intervals(a, b):
     assert ("too few prompts for an interval" in said) == (a + b < 5) == ("[" not in said)
 
 
-COSTS_THERE = Costs(10.0, (1, 8), (0.1, 0.2), (1.0, 1.5), 0.05, 0.1)
-
-
-def write_costs(folder, run):
-    path = folder / measured_costs.BY_NOTEBOOK
-    path.parent.mkdir()
-    rounds = (COSTS_THERE, COSTS_THERE)
-    measured_costs.write(path, run.manifest["weights"], "float32 on the CPU", COSTS_THERE, rounds)
-
-
-def test_costs_are_measured_assumed_or_named(tiny, tmp_path):
-    smollm = export.run_named("smollm/greedy")
-    costs, said = measured_costs.costs_for(tiny, figures=tmp_path)  # nothing was measured there
-    assert said.startswith("assumed: c = 0.117") and costs.v(9) == 1
-    write_costs(tmp_path, smollm)
-    costs, said = measured_costs.costs_for(smollm, figures=tmp_path)
-    assert costs == COSTS_THERE and f"measured on {datetime.date.today()}" in said
-    assert measured_costs.measured_for(smollm, tmp_path).rounds == (COSTS_THERE, COSTS_THERE)
-    assert measured_costs.costs_for(smollm, 0.2, tmp_path)[0] == Costs.assumed(0.2)
-    with pytest.raises(ValueError, match="another target; run notebook 10 again"):
-        measured_costs.costs_for(tiny, figures=tmp_path)
-    (tmp_path / measured_costs.BY_NOTEBOOK).write_text("{}")
-    with pytest.raises(ValueError, match="holds no costs"):
-        measured_costs.costs_for(smollm, figures=tmp_path)
-
-
-@pytest.mark.parametrize(("cpus", "said"), [(0, "this kind of machine"), (1, "another machine, ")])
-def test_costs_of_another_machine_are_said_to_be(cpus, said, tmp_path, monkeypatch):
-    smollm = export.run_named("smollm/greedy")
-    write_costs(tmp_path, smollm)
-    count = os.cpu_count() + cpus
-    monkeypatch.setattr(os, "cpu_count", lambda: count)
-    assert said in measured_costs.costs_for(smollm, figures=tmp_path)[1]
-
-
 def test_a_speculation_profile_by_hand(tiny):
     run = SimpleNamespace(trace=BY_HAND, manifest=tiny.manifest, by_start=False)
     found = export.speculation_profile(run, 2, "greedy")
@@ -493,7 +457,8 @@ def test_control_characters_are_refused_or_written_as_escapes(engine, tiny):
 def test_whose_machine_was_measured_is_said_in_a_comment(tiny, told, monkeypatch, capsys):
     device = f"cpu\n: >{CANARY}\r: >{CANARY}"
     for costs, drafts in ((COSTS, True), (Costs.assumed(9), False)):
-        monkeypatch.setattr(measured_costs, "costs_for", lambda *_, costs=costs: (costs, device))
+        found = timing_runs.PairCosts(costs, (), device)
+        monkeypatch.setattr(timing_runs, "costs_for", lambda *_, found=found: found)
         assert main(["export", "tiny/greedy", "--for", "sglang"]) == 0
         text = capsys.readouterr().out
         assert r"cpu\n: >" in text

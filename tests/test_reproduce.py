@@ -393,7 +393,7 @@ def test_what_is_not_declared_is_found(text, names):
     assert undeclared(reproduce.code_of("a.py", text)) == names
 
 
-MEASURES = re.compile(r"timing\.(measured|decoded_speed)\(")
+MEASURES = re.compile(r"stopwatch\.(measured|decoded_speed)\(")
 
 
 def test_the_kits_own_notebooks_follow_their_studies_and_take_their_turns(whole):

@@ -203,8 +203,9 @@ def _export(run, engine, c, profile_json) -> None:
     From a log it is the gamma with the highest lower bound of the speed-up.
     """
     from speclab.cli import export
-    from speclab.lab import choose, measured_costs
+    from speclab.lab import choose
     from speclab.logs import logs
+    from speclab.study import timing_runs
 
     if logs.is_log(Path(run)):
         _export_log(Path(run), engine, c, profile_json)
@@ -215,12 +216,12 @@ def _export(run, engine, c, profile_json) -> None:
     recorded = export.run_named(run)
     if reason := export.why_not(recorded, engine):
         raise ValueError(reason)
-    costs, measured = measured_costs.costs_for(recorded, c)
+    found = timing_runs.costs_for(recorded, c)
     rule = export.rule_of(recorded, engine)
     longest = recorded.manifest["profile"]["max_new_tokens"]
-    gamma, said = choose.best_gamma(recorded.trace, costs, rule, longest)
+    gamma, said = choose.best_gamma(recorded.trace, found.costs, rule, longest)
     echo(f"# {said}")
-    echo(f"# costs: {measured}")
+    echo(f"# costs: {found.source}")
     lines = export.commands(recorded, engine, gamma)
     click.echo(lines or PLAIN_SERVER)
     if profile_json:

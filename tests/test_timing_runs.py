@@ -1,0 +1,84 @@
+"""Timing runs: where the costs of a pair come from, and what is no timing run."""
+
+import os
+
+import pandas as pd
+import pytest
+from tools import timing as tool
+
+from speclab import load_run
+from speclab.cost import Costs, disturbed
+from speclab.study import runs, timing_runs
+from speclab.study.profiles import ROOT
+
+FIRST = Costs(40.0, (1, 8), (0.1, 0.2), (1.0, 1.5), 0.05, 0.1)
+SECOND = Costs(60.0, (1, 8), (0.2, 0.4), (1.0, 1.7), 0.15, 0.3)
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """A recorded run of `tiny`, where nothing was timed yet."""
+    monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(timing_runs, "SHIPPED", tmp_path / "shipped")
+    return load_run(ROOT / "data/traces/tiny/greedy")
+
+
+def write(run, *rounds):
+    return timing_runs.write(run.manifest["weights"], "float32 on the CPU", 2, rounds)
+
+
+def test_costs_are_given_measured_here_or_assumed(run):
+    assumed = timing_runs.costs_for(run)
+    assert assumed.costs == Costs.assumed(0.1) and assumed.runs == ()
+    assert "Notebook 10 measures" in assumed.source
+    write(run, FIRST, SECOND)
+    found = timing_runs.costs_for(run)
+    assert found.costs.c() == pytest.approx(0.15) and found.costs.v(8) == pytest.approx(1.6)
+    assert found.costs.loop(True) == pytest.approx(0.1)
+    assert found.costs.loop(False) == pytest.approx(0.2) and found.costs.target_ms == 50
+    assert len(found.runs) == 1 and "1 timing run on this machine" in found.source
+    assert timing_runs.costs_for(run, 0.3).costs == Costs.assumed(0.3)
+
+
+def test_timing_runs_of_the_kit_come_first_and_are_added_by_hand(run, tmp_path):
+    path = write(run, FIRST)
+    (tmp_path / "shipped").mkdir()
+    to = tool.add(path, "tiny")
+    with pytest.raises(ValueError, match="already"):
+        tool.add(path, "tiny")
+    rows = timing_runs.read(to)
+    later = rows.assign(when="2031-01-01T00:00", c=2 * rows["c"], machine="another")
+    pd.concat([rows, later]).to_csv(to, index=False)
+    write(run, SECOND)
+    found = timing_runs.costs_for(run)
+    assert len(found.runs) == 2 and "2 timing runs that the kit ships" in found.source
+    assert found.span == pytest.approx((0.1, 0.2)) and found.costs.c() == pytest.approx(0.15)
+
+
+def test_another_machine_and_another_pair_are_not_ones_own(run, monkeypatch):
+    path = write(run, FIRST)
+    monkeypatch.setattr(os, "cpu_count", lambda: 999)
+    assert timing_runs.costs_for(run).runs == ()
+    monkeypatch.undo()
+    other = timing_runs.read(path).assign(draft="0" * 40)
+    other.to_csv(path, index=False)
+    assert not len(timing_runs.timing_runs(run.manifest["weights"])[0])
+
+
+def test_what_is_no_timing_run_is_named(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"mine.csv holds no timing run; notebook 10 writes one"):
+        timing_runs.read(path)
+
+
+def test_the_shipped_runs_are_enough_for_a_verdict():
+    found = timing_runs.costs_for(load_run(ROOT / "data/traces/smollm/greedy"))
+    assert len(found.runs) >= timing_runs.LEAST_RUNS
+    assert all(not disturbed(costs) for costs in found.runs)
+
+
+def test_a_draft_that_is_faster_for_three_tokens_than_for_one_is_seen():
+    costs = Costs(40.0, (1, 3), (0.146, 0.105), (1.0, 1.2))
+    assert "A draft pass over several tokens" in disturbed(costs)
+    assert disturbed(Costs(40.0, (1, 3), (0.105, 0.1), (1.0, 1.2))) == ""
