@@ -8,13 +8,22 @@ from types import SimpleNamespace
 import pytest
 from browser import READY, chromium, opened
 from frames import shipped, with_lists
-from test_sentences import BAD
 
 from speclab.__main__ import main
 from speclab.explore import page, trace_data
 from speclab.study import runs
 from speclab.study.profiles import ROOT
 from speclab.study.runs import Run
+
+BAD = [  # in computed sentences
+    r"\bnan\b|\bNaN\b|<NA>",
+    r"\d\.0 of|\b0 of 0\b",  # a count is whole, and of something
+    r": ?(;|\.|$)",  # a list without members
+    r"(?<!i\.d)\. [a-z]",  # a sentence without a capital
+    r"(?<![\d.,])1 (prompt|test|pair|claim|difference|domain|token)s\b",
+    r"(?<![\d.,])1 (hold|do|differ)\b|\b[02-9] (holds|does|differs)\b",
+    r"-0\.0+\b|\.\.|  | ,|\(\)",
+]
 
 NASTY = [
     "</script><script>window.hacked = 1</script>",

@@ -13,12 +13,12 @@ from speclab.study.profiles import ROOT
 # thousands of nodes, 3 % above what was reached; to raise one on purpose, change it in a commit
 # that says what for
 LIMITS = {
-    "speclab/**/*.py": 128.9,
-    "speclab/*.py": 27.2,
-    "tests/*.py": 146.5,
-    "tests/tools/*.py": 9.6,
+    "speclab/**/*.py": 88.5,
+    "speclab/*.py": 16.3,
+    "tests/*.py": 116.5,
+    "tests/tools/*.py": 9.4,
 }
-MEAN_STATEMENT = 8.95  # nodes of a simple statement, 3 % above what was reached
+MEAN_STATEMENT = 8.9  # nodes of a simple statement, 3 % above what was reached
 
 
 def size(tree):
