@@ -47,12 +47,14 @@ from speclab import replay, score, stats
 from speclab.logs import log_gammas
 from speclab.lab import prompt_sets
 from speclab.lab.texts import SEEDS, Text
+from speclab.study import runs, timing_runs
 from speclab.cost import Costs
 from speclab.estimates import Estimates
 from speclab.score import ALL, POOLED
 from speclab.show import figures, notebook, pictures
 
 RUNS = ["greedy", "seeds", "others"]
+READS = ["data/measured"]  # timing runs of the pairs that come with the kit
 
 # %%
 ctx = notebook.start("02_gamma_sweep", profile, overrides)
@@ -177,14 +179,26 @@ notebook.show_table(curves.at(gamma=gamma).wide(["temperature", "gamma"], "domai
 #
 # $$S(\gamma, c) = \frac{\tau(\gamma)}{\gamma c + 1} .$$
 #
-# Your $c$ depends on your machine ([10](10_wall_clock.ipynb) measures it), so here are several.
+# Your $c$ depends on your machine, so here are several. *As measured* has the costs of timing runs
+# ([10](10_wall_clock.ipynb)), if there are any of this pair. There checking more tokens takes
+# longer, too.
+
+# %%
+MEASURED = "as measured"
+found = timing_runs.costs_for(runs.load_or_record(ctx.profile, "greedy"))
+price = {f"c = {c:g}": Costs.assumed(c) for c in costs}
+if found.runs:
+    price[MEASURED] = found.costs
+    ctx.say(f"*As measured*: {found.source}")
 
 
 # %%
 def speed_of(draws):
     """Speed-up by cost, gamma and domain."""
-    by_cost = {c: {g: draws[g] / (g * c + 1) for g in gammas} for c in costs}
-    tables = {f"c = {c:g}": draws.table(speed, key="gamma") for c, speed in by_cost.items()}
+    tables = {}
+    for name, used in price.items():
+        speed = {g: draws[g] / used.of_chain(g) for g in gammas}
+        tables[name] = draws.table(speed, key="gamma")
     return Estimates.stacked(tables, "cost")
 
 
@@ -267,8 +281,7 @@ best_sampled = best_of(speed_of(tau[sampled.name]))
 last = prompt_sets.last(sets)
 log = passes.of_replay(replay.replay(greedy.trace, gamma))
 ways = {}
-for c in costs:
-    name = f"c = {c:g}"
+for name, used in price.items():
     spans = {}
     for each in (sets[prompt_sets.OWN], last):
         numbers = best_on[each.name].loc[name].loc[list(each.new), "best gamma"]
@@ -277,7 +290,7 @@ for c in costs:
     spans[f"all prompts together, {greedy.name}"] = best.loc[(name, POOLED), "best gamma"]
     spans[f"all prompts together, {sampled.name}"] = best_sampled.loc[(name, POOLED), "best gamma"]
     if not greedy.by_start:  # a log of a head says nothing about another gamma
-        from_log = log_gammas.gamma_to_try(log, Costs.assumed(c), largest_gamma)
+        from_log = log_gammas.gamma_to_try(log, used, largest_gamma)
         spans[f"from a log with gamma = {gamma}"] = from_log[0]
     ways[name] = spans
 ctx.table(

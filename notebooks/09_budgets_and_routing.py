@@ -386,10 +386,11 @@ ctx.plot(
 # A verdict on speed needs the same sign at the costs of every timing run.
 
 # %%
-sides = set()
-for run_costs in of_runs if several else ():
-    at_run = choose.speeds(choices_on(OWN, run_costs, FEWER), FEWER)
-    sides.add(gains_over_one(at_run).at(domain=ALL, policy=PER_DOMAIN).verdict())
+judged = {name: set() for name in (OWN, last.name)}  # verdicts at the costs of each timing run
+for name, sides in judged.items():
+    for run_costs in of_runs if several else ():
+        at_run = choose.speeds(choices_on(name, run_costs, FEWER), FEWER)
+        sides.add(gains_over_one(at_run).at(domain=ALL, policy=PER_DOMAIN).verdict())
 lowest, highest = found_costs.span
 if of_runs:
     ctx.say(f"Timing runs of this pair have c from {lowest:.3f} to {highest:.3f}.")
@@ -405,16 +406,16 @@ said = {
 answer = "There is only one domain with enough prompts."
 if several:
     here, there = (by_set.at(set=name, policy=PER_DOMAIN).verdict() for name in (OWN, last.name))
-    clear = {stats.ABOVE, stats.BELOW}
-    if len({*sides, here} & clear) == 2 or (here in clear and len(sides) > 1):
+    slower = {stats.ABOVE: "faster", stats.BELOW: "slower"}
+    if len(judged[OWN] & {*slower}) == 2 or (here in slower and len(judged[OWN]) > 1):
         answer = "It depends on costs: timing runs disagree whether a setting per domain is faster."
-    elif here in clear and len(of_runs) < timing_runs.LEAST_RUNS:
+    elif here in slower and len(of_runs) < timing_runs.LEAST_RUNS:
         answer = "On this machine, in this hour: " + said[here].partition(". ")[2]
     else:
         answer = said[here]
-    slower = {stats.ABOVE: "faster", stats.BELOW: "slower"}
-    if there in slower and there != here:
-        answer += f" On {last.in_words} it is {slower[there]}."
+    if there in slower and there != here:  # said if all timing runs agree
+        agrees = judged[last.name] <= {there}
+        answer += f" On {last.in_words} it {'is' if agrees else 'may be'} {slower[there]}."
 answer += f" Knowing each prompt's best setting would gain {100 * bound.value:.0f} %."
 if cost.disturbed(costs):
     answer = "Timing was unreliable in notebook 10, so there is no verdict on speed."

@@ -14,10 +14,10 @@
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # prompts that are timed, of each prompt set; the other prompts measure the loop's own time
-prompts_per_domain_timed: int = 2  # 1 to 1000; more if they are fewer than five in all
-new_tokens: int = 32  # 2 to 65536; at most, of each timed text
+prompts_per_domain_timed: int = 1  # 1 to 1000; more if they are fewer than five in all
+new_tokens: int = 64  # 2 to 65536; at most, of each timed text
 repeats: int = 1  # 1 to 100; how often each text is timed with each method, in swapped orders
-gammas: list = [1, 4]  # 1 to 64; the chains that are timed
+gammas: list = [4]  # 1 to 64; the chains that are timed
 copying_gamma: int = 4  # 1 to 64; the chain that is drafted where nothing can be copied
 budget: int = 8  # 1 to 64; nodes of the timed tree, and of the largest tree in a batch
 max_gamma: int = 8  # 1 to 64; the longest chain in a batch
@@ -25,7 +25,7 @@ max_gamma: int = 8  # 1 to 64; the longest chain in a batch
 probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
 probe_prompts: int = 1  # 1 to 1000; per domain, and at least four in all
 timing: str = ""  # any; new: measure once more, though nothing has changed
-pass_repeats: int = 9  # 3 to 1000; how often each pass is timed, in each of two rounds
+pass_repeats: int = 7  # 3 to 1000; how often each pass is timed, in each of two rounds
 pass_tries: int = 3  # 1 to 100; at most so often a round follows while timing is unreliable
 folds: int = 5  # 2 to 100; each part of the prompts judges a rule that the others chose
 batches: list = [1, 2, 4, 8, 16, 32, 64]  # 1 to 1024; requests whose blocks are made together
@@ -91,8 +91,6 @@ pair = pairs.load_pair(settings)
 
 # %%
 greedy = runs.load_or_record(settings, "greedy")
-trace, recorded = greedy.trace, runs.texts_of(greedy)
-encoded = runs.encoded_prompts(settings)
 new_tokens = min(new_tokens, settings.max_new_tokens)
 sources = {prompt_sets.OWN: "greedy"}  # the kind of run of each set
 for source in ctx.profile.others:
@@ -100,19 +98,30 @@ for source in ctx.profile.others:
         sources[prompt_sets.set_name(source)] = runs.kind_of_set(source)
 
 # %%
-timed = {}
+asked, recorded = {}, {}  # by set: prompts; positions of their texts, and (prompt, text) by id
 for name, kind in sources.items():
+    run = runs.load_or_record(settings, kind)
+    texts = {f"{name}/{i}": text for i, text in runs.texts_of(run).items()}
     whole = runs.encoded_prompts(runs.of_kind(settings, kind))
-    shared = [prompt for prompt in whole if prompt.domain in set(trace["domain"])]
+    whole = [replace(prompt, prompt_id=f"{name}/{prompt.prompt_id}") for prompt in whole]
+    shared = [prompt for prompt in whole if prompt.domain in set(greedy.trace["domain"])]
+    rows = run.trace.assign(prompt_id=f"{name}/" + run.trace["prompt_id"])
     if shared:
-        timed[name] = prompts.decoded_prompts(
-            shared, prompts_per_domain_timed, settings.notes.decoded_from, stats.MIN_PROMPTS
-        )
-own = timed[prompt_sets.OWN]
-untimed = [prompt for prompt in encoded if prompt not in own] or encoded
-probed = prompts.decoded_prompts(untimed, probe_prompts, settings.notes.decoded_from, least=4)
-ids = [prompt.prompt_id for prompt in own]
-short = trace.query("prompt_id in @ids and position < @new_tokens")
+        asked[name] = shared
+        there = {prompt.prompt_id: (prompt.ids, texts[prompt.prompt_id]) for prompt in shared}
+        recorded[name] = rows[rows["prompt_id"].isin(there)], there
+trace, tokens = recorded[prompt_sets.OWN]
+
+# %%
+first = settings.notes.decoded_from
+least = -(-stats.MIN_PROMPTS // len(asked))  # five in all, or there is no interval
+timed = []
+for of_set in asked.values():
+    timed += prompts.decoded_prompts(of_set, prompts_per_domain_timed, first, least)
+ids = [prompt.prompt_id for prompt in timed]
+own = asked[prompt_sets.OWN]
+untimed = [prompt for prompt in own if prompt.prompt_id not in ids] or own
+probed = prompts.decoded_prompts(untimed, probe_prompts, first, least=4)
 ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 
 # %% [markdown]
@@ -134,10 +143,10 @@ ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 # Then another round follows. This rule looks at the timing only, never at what it leads to.
 
 # %% tags=["timed"]
-context = int(np.median([len(prompt.ids) for prompt in own])) + new_tokens // 2
+context = int(np.median([len(prompt.ids) for prompt in timed])) + new_tokens // 2
 probe_shapes = {name: parse_shape(name) for name in probes}
 clock = stopwatch.measured(
-    pair, probed, probe_shapes, new_tokens, timing.SIZES, context, pass_repeats, pass_tries
+    pair, probed, probe_shapes, new_tokens, stopwatch.SIZES, context, pass_repeats, pass_tries
 )
 
 # %%
@@ -185,7 +194,7 @@ of_head = with_head(settings)
 folder = ModelFolder.whole(of_head.draft) if of_head else None
 if folder and not head.unreadable(folder):
     with_its_head = pairs.load_pair(of_head)
-    times = stopwatch.pass_times(with_its_head, timing.SIZES, context, pass_repeats)
+    times = stopwatch.pass_times(with_its_head, stopwatch.SIZES, context, pass_repeats)
     drafter_costs["the trained head"] = stopwatch.costs_of(times)
 drafter_costs["lookup"] = replace(costs, draft=(0.0,) * len(costs.sizes))
 
@@ -212,18 +221,10 @@ names = [f"chain:{gamma}" for gamma in gammas]
 copying = f"chain:{copying_gamma}+lookup:2"
 names += [f"tree:3,2,{budget}", copying]
 shapes = {name: parse_shape(name) for name in names}
-speeds = {}
-for name, chosen in timed.items():
-    speeds[name] = stopwatch.decoded_speed(pair, chosen, shapes, new_tokens, repeats)
+speeds = stopwatch.decoded_speed(pair, timed, shapes, new_tokens, repeats)
 
 # %% [markdown]
-# Is every text the target's own? And did each own prompt take as many blocks as its replay?
-
-# %%
-differ = 0
-for name in timed:
-    texts_there = runs.texts_of(runs.load_or_record(settings, sources[name]))
-    differ += stopwatch.differs(speeds[name], texts_there, new_tokens).sum()
+# Is every text the target's own? And did each prompt take as many blocks as its replay?
 
 
 # %%
@@ -241,10 +242,14 @@ def replayed_on(trace, tokens):
     return stack({name: parts[name] for name in names}, "method")[columns]
 
 
-tokens = {prompt.prompt_id: (prompt.ids, recorded[prompt.prompt_id]) for prompt in encoded}
-cut = {name: (prompt, text[:new_tokens]) for name, (prompt, text) in tokens.items()}
+# %%
+rows = pd.concat([positions for positions, _ in recorded.values()], ignore_index=True)
+short = rows[rows["prompt_id"].isin(ids) & (rows["position"] < new_tokens)]
+pairs_of = {i: both for _, of_set in recorded.values() for i, both in of_set.items() if i in ids}
+cut = {i: (prompt, text[:new_tokens]) for i, (prompt, text) in pairs_of.items()}
 replayed = replayed_on(short, cut)
-each_text = stopwatch.medians(speeds[prompt_sets.OWN])
+differ = stopwatch.differs(speeds, {i: text for i, (_, text) in cut.items()}, new_tokens).sum()
+each_text = stopwatch.medians(speeds)
 both = each_text.merge(replayed, on=["method", "prompt_id"], suffixes=("", "_replayed"))
 unlike = int((both["blocks"] != both["blocks_replayed"]).sum())
 
@@ -273,8 +278,8 @@ ctx.say(
 )
 
 # %% [markdown]
-# Now all shapes. Intervals resample the timed prompts of all domains together, because one domain
-# has too few, and the repeats.
+# Now all shapes. Intervals resample the timed prompts of all domains and sets together, because one
+# domain has too few, and the repeats.
 
 
 # %%
@@ -298,9 +303,9 @@ def rates_of(speeds):
 # %%
 of_method = replayed.groupby("method", sort=False)[["emitted", "blocks", "cost"]].sum()
 block = (of_method["cost"] / of_method["blocks"]).to_dict()
-rates = {name: rates_of(each) for name, each in speeds.items()}
-tau, speed = rates[prompt_sets.OWN].values()
-gain = stopwatch.intervals(speed, "method", len(own)).in_units("x")
+rates = rates_of(speeds)
+tau, speed = rates.values()
+gain = stopwatch.intervals(speed, "method", len(timed)).in_units("x")
 measured = gain.frame.rename(columns={"estimate": "speedup"})
 measured.insert(1, "block_efficiency", tau.iloc[0].to_numpy())
 price = measured["method"].map(block).fillna(1.0)
@@ -310,24 +315,22 @@ ctx.table(
     measured,
     "measured",
     digits=2,
-    caption="Own prompts: speed-up with its interval, tokens per target pass (`block_efficiency`), "
-    "the predicted speed-up, and the measured one as a share of it.",
+    caption="Timed prompts: speed-up with its interval, tokens per target pass "
+    "(`block_efficiency`), the predicted speed-up, and the measured one as a share of it.",
 )
 by_method = measured.set_index("method").loc[f"chain:{gamma}"]
 assert np.isclose(predicted_by_hand, by_method["predicted"])
 assert np.isclose(measured_by_hand, by_method["speedup"])
 
 # %%
-parts = {}
-for name, of_set in rates.items():
-    for quantity, draws in of_set.items():
-        parts[name, quantity] = stopwatch.intervals(draws[names], "method", len(timed[name])).frame
-bars = Estimates(stack(parts, ["set", "quantity"]))
+bars = {
+    quantity: stopwatch.intervals(draws[names], "method", len(timed)).frame
+    for quantity, draws in rates.items()
+}
 ctx.plot(
-    bars,
+    Estimates(stack(bars, "quantity")),
     x="method",
-    hue="set",
-    columns="quantity",
+    hue="quantity",
     kind="bars",
     y="",
     x_label="",
@@ -338,7 +341,7 @@ ctx.plot(
     title="Tokens per target pass and speed-up of each shape",
     stamp=stamp,
     caption="Measured on a few prompts of each set. Many tokens per target pass are not always a "
-    "high speed-up. Bars: intervals.",
+    "high speed-up. Bars: intervals over the timed prompts.",
 )
 
 # %% [markdown]
@@ -352,19 +355,15 @@ ctx.plot(
 predicted = tau[names] / pd.Series(block)[names]
 share = (speed[names] / predicted).mean(axis=1)  # row 0: the sample; then resamples
 everywhere = {}
-for name, kind in sources.items():
-    run = runs.load_or_record(settings, kind)
-    texts = runs.texts_of(run)
-    asked = runs.encoded_prompts(runs.of_kind(settings, kind))
-    there = {prompt.prompt_id: (prompt.ids, texts[prompt.prompt_id]) for prompt in asked}
-    of_prompts = replayed_on(run.trace, there)
-    everywhere[name] = of_prompts.groupby("method", sort=False)[["emitted", "blocks", "cost"]].sum()
+for name, of_set in recorded.items():
+    sums = replayed_on(*of_set).groupby("method", sort=False)[["emitted", "blocks", "cost"]].sum()
+    everywhere[name] = sums
 everywhere = stack({name: each.reset_index() for name, each in everywhere.items()}, "set")
 everywhere["tokens per target pass"] = everywhere["emitted"] / everywhere["blocks"]
 everywhere["predicted"] = everywhere["emitted"] / everywhere["cost"]
 
 # %%
-ends = stopwatch.intervals(share.to_frame("share"), "of", len(own)).row
+ends = stopwatch.intervals(share.to_frame("share"), "of", len(timed)).row
 for column, factor in (("estimate", ends.estimate), ("low", ends.low), ("high", ends.high)):
     everywhere[column] = everywhere["predicted"] * factor
 shown = ["set", "method", "tokens per target pass", "predicted", "estimate", "low", "high"]
@@ -398,7 +397,7 @@ IDEAL = {
 
 # %%
 by_gamma = drawn(replay.chain_sums(trace, range(1, 17)), "gamma", "emitted", "blocks")
-taus = stopwatch.intervals(by_gamma, "gamma", len(encoded)).frame.set_index("gamma")
+taus = stopwatch.intervals(by_gamma, "gamma", len(own)).frame.set_index("gamma")
 price = {name: [used.of_block(chain(g)) for g in taus.index] for name, used in IDEAL.items()}
 grid = pd.DataFrame(price, taus.index).rdiv(taus["estimate"], axis=0)  # speed-ups
 grid[RIGHT] = (taus.index + 1) / price[AS_MEASURED]

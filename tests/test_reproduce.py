@@ -407,7 +407,7 @@ def test_the_kits_own_notebooks_follow_their_studies_and_take_their_turns(whole)
         prints_commands = notebook.name.startswith("14")
         assert ("data/engines/options.yaml" in notebook.reads) is prints_commands
     _, readers = reproduce.turns_of(whole)
-    assert [notebook.name[:2] for notebook in readers] == ["09"], (
+    assert [notebook.name[:2] for notebook in readers] == ["02", "09"], (
         "10 measures the costs that it reads"
     )
     alone, _ = reproduce.turns_of(replace(whole, notebooks=readers))

@@ -68,6 +68,7 @@ from speclab.run.parameters import (
 from speclab.run.report import DONE, FAILED
 from speclab.show import notebook as kit
 from speclab.show import redraw
+from speclab.study import timing_runs
 from speclab.study.place import folder_of
 from speclab.study.profiles import MODELS, ROOT, Profile, load_profile, profile_names
 from speclab.study.prompts import HUB_SETS, MIRROR
@@ -208,6 +209,8 @@ class Call:
             return True
         if stamp.status == report.NEEDS_MODELS:
             return bool(pair.missing(self.profile))
+        if stamp.given["changes"].get("timing") == "new":  # measures once more
+            return False
         files = content(self.exported(stamp.name) / file for file in stamp.kept)
         pages = [self.page(stamp.name, end) for end in ("ipynb", "html")]
         return dict(files) == stamp.kept and all(page.is_file() for page in pages)
@@ -420,7 +423,10 @@ def code_of(path: str, text: str) -> Code:
             names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "READS":
             try:
-                reads += ast.literal_eval(node.value)
+                listed = ast.literal_eval(node.value)
+                if not isinstance(listed, list):
+                    raise ValueError
+                reads += listed
             except ValueError:
                 where = (path, node.lineno, None, None)
                 raise SyntaxError("READS must be a list of plain texts", where) from None
@@ -724,8 +730,8 @@ def places(workers: int | None) -> int:
 
 
 def turns_of(call: Call) -> tuple[list[Notebook], list[Notebook]]:
-    """The notebooks of a call in two lists: those that read no tables of the others, then those
-    that do.
+    """The notebooks of a call in two lists: those that read nothing of the others, then those that
+    read their tables, or the timing runs that the timed ones write.
 
     The longest of the last run starts first (if unknown, the lowest number, which needs no run
     while 01 records what the others read). Next are the notebooks without timed cells, so that the
@@ -734,11 +740,13 @@ def turns_of(call: Call) -> tuple[list[Notebook], list[Notebook]]:
     longest, *others = sorted(call.notebooks, key=call.seconds, reverse=True)
     others.sort(key=lambda notebook: notebook.is_timed)
     numbers = {notebook.name[:2] for notebook in call.notebooks}
+    times = any("timing" in notebook.known for notebook in call.notebooks)
     first: list[Notebook] = []
     readers: list[Notebook] = []
     for notebook in [longest, *others]:
         read_from = {text[:2] for text in notebook.reads}
-        (readers if read_from & numbers else first).append(notebook)
+        waits = read_from & numbers or (times and timing_runs.NAMED in notebook.reads)
+        (readers if waits else first).append(notebook)
     return first, readers
 
 
