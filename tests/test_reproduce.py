@@ -49,6 +49,7 @@ rule: str = "greedy"  # one of greedy, sampled
 costs: list = [0.1, 2.0]  # 0 to 10
 beside: list = ["mine.csv"]  # any
 place: str = ""  # any
+timing: str = ""  # any
 judged_prompts_per_domain: int = 0  # 0 to 100
 """
 DONE, PICTURE = "done", b"not really a picture"
@@ -208,6 +209,8 @@ def test_only_what_changed_runs_again(repository, capsys):
     (repository.build / "02_also_good.ipynb").open("a").write(" ")  # a reader may write in a page
     assert again() == ["01"]
     assert again("--parameter", "gamma=8", "--notebook", "01") == ["01"]
+    for _ in range(2):  # measures once more at each call
+        assert again("--parameter", "timing=new", "--notebook", "01") == ["01"]
 
 
 # ---- what an outcome depends on ------------------------------------------------------------------
@@ -338,6 +341,11 @@ def test_a_variable_that_names_no_folder_is_refused_at_once(repository, capsys, 
         (
             "score",
             "\nREADS = [ROOT]\n",
+            "score.py, line 2: READS must be a list of plain texts; fix it",
+        ),
+        (
+            "score",
+            "\nREADS = 'data/paper'\n",
             "score.py, line 2: READS must be a list of plain texts; fix it",
         ),
     ],
