@@ -38,8 +38,6 @@ from speclab.cli import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
-from itertools import pairwise
-
 import numpy as np
 import pandas as pd
 
@@ -182,51 +180,40 @@ def large(positions, classes):
 
 
 # %%
-classes = pd.get_dummies(positions["kind"], prefix="kind", prefix_sep=": ").join(
-    positions[[*UNSURE]]
-)
+classes = pd.get_dummies(positions["kind"], prefix="kind", prefix_sep=": ", dtype=float)
+classes = classes.join(positions[[*UNSURE]])
 lacking = positions["draft_rank"] >= said
 if lacking.any():
-    classes["outside the draft's vocabulary"] = lacking
-rejected = positions["rejected"].astype(float)
-frames = {
-    name: positions[["prompt_id", "domain"]].assign(
-        inside=inside.astype(float), rejected=rejected, both=inside * rejected
-    )
-    for name, inside in classes.items()
-}
-asked = {
-    "share of positions": score.mean_of("inside"),
-    "share of rejections": score.ratio_of("both", "rejected"),
-}
-draws = {
-    name: stats.jointly({which: (rows, number) for which, rows in frames.items()})
-    for name, number in asked.items()
-}
-draws["excess"] = excesses(positions, classes)
-causes = Estimates.stacked({k: each.table(key="class") for k, each in draws.items()}, "quantity")
+    classes["outside the draft's vocabulary"] = lacking.astype(float)
+causes = excesses(positions, classes).table(key="class")
 if begins.any():  # the draws by hand differ by chance
-    kit = causes.at(quantity="excess", domain=POOLED, **{"class": "kind: word start"})
+    kit = causes.at(domain=POOLED, **{"class": "kind: word start"})
     assert np.isclose(by_hand, kit.value, atol=max(np.ptp(at_random), 0.01))
 
-# %% [markdown]
-# The table has the means of the domains, for classes that occur in every domain (`smallest`).
-# `causes.csv` has each domain and all classes.
 
 # %%
+def mean_shares(rows):
+    """The share of each class, in the mean of the domains."""
+    return rows.groupby(positions["domain"]).mean().mean()
+
+
+shares = {
+    "share of positions (%)": 100 * mean_shares(classes),
+    "share of rejections (%)": 100 * mean_shares(classes[positions["rejected"]]),
+}
 means = causes.at(domain=ALL, **{"class": large(positions, classes)})
-shares = means.at(quantity=[*asked]).in_units("%").wide("class", "quantity")
-cells = shares.merge(means.at(quantity="excess").wide("class", "quantity"), on="class")
+cells = means.frame[["class"]].join(pd.DataFrame(shares).round(0).astype(int), on="class")
+excess_of = means.wide("class", "domain").rename(columns={ALL: "excess"})
 ctx.table(
     causes,
     "causes",
-    cells=cells,
-    most=20,
-    caption="Positions, rejections and excess cost by class of position",
+    cells=cells.merge(excess_of, on="class"),
+    caption="Size and excess cost of the classes of positions, mean of the domains",
 )
 
 # %% [markdown]
-# **How to read the table.** *Draft unsure* and *target unsure* have the same size, so their rows
+# The table has the means of the domains, for classes that occur in every domain (`smallest`);
+# `causes.csv` has each domain. *Draft unsure* and *target unsure* have the same size, so their rows
 # compare like with like. Where the draft is sure and wrong, no rule that stops at low
 # confidence avoids the rejection. A better draft can be right where it is unsure now. No training
 # gives it a token that its vocabulary lacks. Excesses do not add up: of two rejections close
@@ -246,39 +233,29 @@ def per_tenth(sums):
     return score.divide(excess(sums), 10 * inside / tokens)
 
 
-def parts_of(positions):
-    """Each position's part of both confidences, surer ones last."""
-    edges = [0, *sorted({*cuts}), 1]
-    names = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
-    shares = positions[[*UNSURE.values()]].clip(0, 1)
-    return shares.apply(pd.cut, bins=edges, labels=names, include_lowest=True)
-
-
-parts = parts_of(positions)
-grid = pd.get_dummies(parts["confidence"].astype(str) + "; " + parts["p_token"].astype(str))
+edges = np.array([0, *sorted({*cuts}), 1])
+draft, target = (np.digitize(positions[name], edges[1:-1]) for name in UNSURE.values())
+grid = pd.get_dummies([f"{i} {j}" for i, j in zip(draft, target, strict=True)], dtype=float)
 if drawn := large(positions, grid):
     surface = excesses(positions, grid[drawn], per_tenth).table(key="cell").at(domain=ALL).frame
-    names = surface["cell"].str.split("; ", expand=True)
-    for column, name in enumerate(("draft", "target")):
-        order = parts[UNSURE[f"{name} unsure"]].cat.categories
-        surface[name] = pd.Categorical(names[column], order)
+    part = surface["cell"].str.split(expand=True).astype(int)
+    surface = surface.assign(draft_from=edges[part[0]], target_from=edges[part[1]])
 
 
 # %%
 def draw_surface(cells):
-    """A cell for each part of both confidences, surer to the right and to the top."""
+    """A field for each part of both confidences, surer to the right and to the top."""
     figure, axes = figures.subplots(height=2.8)
-    wide = cells.pivot_table("estimate", "target", "draft", observed=False, dropna=False)
-    reach = np.nanmax(np.abs(wide.to_numpy()))
-    drawn = axes.imshow(wide, cmap="RdBu_r", vmin=-reach, vmax=reach, origin="lower", aspect="auto")
-    drawn.set_alpha(0.6)
-    for (row, column), number in np.ndenumerate(wide.to_numpy()):
-        if np.isfinite(number):
-            sign = f"{number:+.2f}".replace("-", "\N{MINUS SIGN}")
-            axes.text(column, row, sign, ha="center", va="center")
-    axes.set_xticks(range(len(wide.columns)), wide.columns)
-    axes.set_yticks(range(len(wide)), wide.index)
-    axes.set(xlabel="draft's confidence", ylabel="target's confidence")
+    wide = cells.pivot(index="target_from", columns="draft_from", values="estimate")
+    wide = wide.reindex(index=edges[:-1], columns=edges[:-1])
+    reach = cells["estimate"].abs().max()
+    axes.pcolormesh(edges, edges, wide, cmap="RdBu_r", vmin=-reach, vmax=reach, alpha=0.6)
+    middle = dict(zip(edges, edges[:-1] + np.diff(edges) / 2, strict=False))
+    for cell in cells.itertuples():
+        text = f"{cell.estimate:+.2f}".replace("-", "\N{MINUS SIGN}")
+        spot = middle[cell.draft_from], middle[cell.target_from]
+        axes.text(*spot, text, ha="center", va="center")
+    axes.set(xlabel="draft's confidence", ylabel="target's confidence", xticks=edges, yticks=edges)
     axes.grid(False)
     return figure
 
@@ -419,21 +396,17 @@ ctx.table(
 )
 
 # %%
-MIXED = "mixed"
 COST = {
     stats.ABOVE: "Rejections cost more where the draft is unsure than where the target is.",
     stats.BELOW: "Rejections cost more where the target is unsure than where the draft is.",
     stats.INCONCLUSIVE: "It is unclear whether rejections cost more where the draft or the target "
     "is unsure.",
-    MIXED: "The prompts decide whether rejections cost more where the draft or the target is "
-    "unsure.",
     stats.UNDEFINED: "There are too few prompts to say which rejections cost most.",
 }
 last = whole[-1]  # own prompts, if no other set has new texts in every domain
-sides = {contrasts.at(set=name, domain=ALL).verdict() for name in (prompt_sets.OWN, last)}
-sides = sides - {stats.UNDEFINED} or sides
-opposite = MIXED if stats.INCONCLUSIVE not in sides else stats.INCONCLUSIVE
-answer = COST[sides.pop() if len(sides) == 1 else opposite]
+verdicts = {contrasts.at(set=name, domain=ALL).verdict() for name in (prompt_sets.OWN, last)}
+verdicts = verdicts - {stats.UNDEFINED} or verdicts
+answer = COST[verdicts.pop() if len(verdicts) == 1 else stats.INCONCLUSIVE]
 share = {
     (row.where, row.set): f"{100 * row.estimate:.0f} %"
     for row in ranks.at(domain=ALL).rows()
