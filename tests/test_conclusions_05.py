@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+from cells import run_cells, set_of
 from sklearn.metrics import roc_auc_score
-from test_conclusions_07 import run_cells, set_of
 
 from speclab import score, stats
 from speclab.estimates import Estimates
@@ -20,7 +20,7 @@ def answer_of(own, other, name="b"):
     sets = {each: set_of(None, name=each) for each in (OWN, name)}
     whole, elsewhere = list(sets), Estimates(table)
     names = run_cells("05", "ANSWERS =", "ANSWERS =", sets=sets, whole=whole, elsewhere=elsewhere)
-    [answer] = names["ctx"].answers
+    [answer] = names["answers"]
     assert notebook.too_long(answer) == ""
     return answer
 
@@ -55,7 +55,6 @@ def test_a_set_that_lacks_a_domain_has_no_mean_of_the_domains():
     signals = SimpleNamespace(signals=lambda rows: rows)
     options |= {"bins": signals, "roc_auc_score": roc_auc_score, "positions": rows_of("a", "b")}
     names = run_cells("05", "def pairs_in_texts", "def pairs_in_texts", **options)
-    names["ctx"].profile = None
     names = run_cells("05", "prompt_sets.read(", "prompt_sets.read(", **names)
     found = names["elsewhere"].frame.groupby("set")["domain"].agg(list).to_dict()
     every = ["a", "b", "all"]

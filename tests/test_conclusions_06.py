@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from test_conclusions_07 import INTERVALS, run_cells, set_of
+from cells import BOUNDS, run_cells, set_of
 
 from speclab.estimates import Estimates, counted
 from speclab.lab.prompt_sets import OWN
@@ -22,17 +22,16 @@ def answer_of(at, elsewhere=None, sets=(OWN,), domain="b", has_others=True):
     sets = {name: set_of(None, name=name, is_part=name == "part") for name in sets}
     options = {"sets": sets, "elsewhere": elsewhere, "domain": domain, "has_others": has_others}
     options |= {"COLUMNS": COLUMNS, "counted": counted, "at": at}
-    [answer] = run_cells("06", "def compared", "level, lead =", **options)["ctx"].answers
+    [answer] = run_cells("06", "def compared", "level, lead =", **options)["answers"]
     assert notebook.too_long(answer) == ""
     return answer
 
 
 def contrasts(entropy, hit, size=0.3):
     """Contrasts with these verdicts: (against the mean, against the highest)."""
-    verdicts = dict(zip(ASKED, (*entropy, *hit), strict=True))
     at = {}
-    for (name, of), verdict in verdicts.items():
-        low, high = INTERVALS[verdict]
+    for (name, of), verdict in zip(ASKED, (*entropy, *hit), strict=True):
+        low, high = BOUNDS[verdict]
         row = SimpleNamespace(estimate=size, low=low, high=high)
         at[f"{name} minus the {of} of the others"] = row
     return at
