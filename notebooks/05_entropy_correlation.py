@@ -43,7 +43,7 @@ from speclab import score, stats
 from speclab.lab import association, bins, prompt_sets, published
 from speclab.lab.texts import SEEDS, Text
 from speclab.estimates import Estimates
-from speclab.score import ALL, POOLED
+from speclab.score import ALL
 from speclab.show import notebook
 
 RUNS = ["greedy", "seeds", "others"]
@@ -207,17 +207,20 @@ ctx.table(
 
 # %% [markdown]
 # ## 4. Does it hold on other prompts?
-# The AUC of the draft's confidence on each set. `all` is the mean of the domains.
+# The AUC of the draft's confidence on each set, in the domains in which its texts are new. `all` is
+# the mean of the domains, for the sets that are new in all of them.
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
 sets = prompt_sets.read(ctx.profile, greedy)
+whole = [name for name, each in sets.items() if {*domains} <= {*each.new} and not each.is_part]
 tables = {}
 for name, each in sets.items():
     own = bins.signals(each.trace[each.trace["domain"].isin(domains)])
-    table = stats.by_domain(pairs_in_texts(own), score.ratio_of("confidence", "pairs"))
-    tables[name] = each.shown(table, ALL)  # a set without new prompts in a domain has no row
-elsewhere = Estimates.stacked(tables, "set").without(domain=POOLED)
+    if own["domain"].isin(each.new).any():
+        table = stats.by_domain(pairs_in_texts(own), score.ratio_of("confidence", "pairs"))
+        tables[name] = table.at(domain=[*each.new, *([ALL] if name in whole else [])])
+elsewhere = Estimates.stacked(tables, "set")
 ctx.table(
     elsewhere,
     "other-auc",
@@ -227,21 +230,23 @@ ctx.table(
 )
 
 # %%
-whole = [name for name, each in prompt_sets.with_all_domains(sets).items() if not each.is_part]
-means = elsewhere.at(domain=ALL, set=whole)
-own = means.at(set=prompt_sets.OWN)
-*_, last = means.rows()  # the last set whose texts are new in every domain
-answer = "It cannot be said here."
-if own.verdict(0.5) == stats.ABOVE:
-    answer = (
-        "Yes. Of an accepted and a rejected token of one text, the draft was surer of the accepted "
-        f"one {100 * own.value:.0f} times in 100"
+ANSWERS = {
+    stats.ABOVE: "Yes.",
+    stats.BELOW: "Yes, but the wrong way round.",
+    stats.INCONCLUSIVE: "It is not clear.",
+    stats.UNDEFINED: "It cannot be said here.",
+}
+own, other = (elsewhere.at(domain=ALL, set=name) for name in (prompt_sets.OWN, whole[-1]))
+answer = ANSWERS[own.verdict(0.5)]
+if np.isfinite(own.value):
+    answer += (
+        " Of an accepted and a rejected token of one text, the draft was surer of the accepted one "
+        f"{100 * own.value:.0f} times in 100"
     )
-    if last.set != prompt_sets.OWN:
-        answer += f", on {sets[last.set].in_words} {100 * last.estimate:.0f}"
+    if whole[-1] != prompt_sets.OWN and np.isfinite(other.value):
+        unclear = "" if other.verdict(0.5) in (stats.ABOVE, stats.BELOW) else " (not clear)"
+        answer += f", on {sets[whole[-1]].in_words} {100 * other.value:.0f}{unclear}"
     answer += "."
-elif own.verdict(0.5) == stats.INCONCLUSIVE:
-    answer = "No clear relation was found."
 ctx.answer(answer)
 
 # %% [markdown]

@@ -44,7 +44,7 @@ import pandas as pd
 from speclab import score, stats
 from speclab.lab import bins, prompt_sets, published, token_kinds
 from speclab.lab.texts import Text
-from speclab.estimates import Estimates
+from speclab.estimates import Estimates, counted
 from speclab.models.folder import ModelFolder
 from speclab.show import figures, notebook, pictures
 
@@ -284,27 +284,38 @@ if has_others:
 
 
 # %%
-def points_of(share):
-    """A difference of shares in points, with a true minus."""
-    return f"{100 * share:+.0f}".replace("-", "\N{MINUS SIGN}")
+def compared(row):
+    """A contrast of acceptance in words, as '30 points below', with its doubt."""
+    if np.isnan(row.estimate):
+        return stats.UNDEFINED
+    points = round(100 * abs(row.estimate))
+    size = counted(points, "point") if points else "less than 1 point"
+    side = "above" if row.estimate > 0 else "below"
+    is_clear = stats.verdict(row.low, row.high) in (stats.ABOVE, stats.BELOW)
+    return f"{size} {side}" + ("" if is_clear else " (not clear)")
 
 
-lead, mean = at["hit minus the highest of the others"], at["hit minus the mean of the others"]
-entropy = at["entropy minus the highest of the others"]
-is_low = min(mean.high, at["entropy minus the mean of the others"].high) < 0
-is_high = lead.low > 0 and entropy.low > 0
-verdict = "No" if is_low else "Yes" if is_high else "It is open"
-has = "has" if means["target_entropy"].idxmax() == domain else "does not have"
-numbers = f"{points_of(mean.estimate)} points"
+def on_both(of):
+    """The verdicts on entropy and acceptance against the mean or the highest of the others."""
+    rows = (at[f"{name} minus the {of} of the others"] for name in COLUMNS)
+    return [stats.verdict(row.low, row.high) for row in rows]
+
+
+# %%
+level, lead = on_both("mean"), on_both("highest")
+is_highest = lead == [stats.ABOVE, stats.ABOVE]
+verdict = "No" if stats.BELOW in level else "Yes" if is_highest else "It is open"
+has = {stats.ABOVE: "has"}.get(lead[0], "may have")  # it was chosen as the highest of several
+has = {stats.BELOW: "does not have"}.get(level[0], has)
+numbers = [f"{compared(at['hit minus the mean of the others'])} the mean of the other domains"]
 named = [prompt_sets.last(sets), *(each for each in sets.values() if each.is_part)]
 for each in named[named[0].name == prompt_sets.OWN :]:  # the last other set, and its part
     there = elsewhere.at(set=each.name, name="hit minus the mean of the others")
-    unclear = " (not clear)" if there.verdict() == stats.INCONCLUSIVE else ""
-    numbers += f", on {each.in_words} {points_of(there.value)}{unclear}"
-answer = (
-    f"{verdict}. {domain[:1].upper()}{domain[1:]} {has} the highest entropy. Its acceptance "
-    f"differs from the mean of the other domains by {numbers}."
-)
+    numbers.append(f"on {each.in_words} {compared(there.row)}")
+answer = f"{verdict}. {domain[:1].upper()}{domain[1:]} {has} the highest entropy."
+answer += f" Its acceptance is {', '.join(numbers)}."
+if stats.UNDEFINED in level:
+    answer = "There are too few prompts to say."
 ctx.answer(answer if has_others else "There is one domain, so there is nothing to compare.")
 
 # %% [markdown]

@@ -1,0 +1,95 @@
+"""What notebook 07 concludes: the surface of a text that is counted by hand, an answer that no cut
+changes, means of the same domains, a sentence for every verdict.
+"""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from cells import BOUNDS, code_of, run_cells, set_of
+
+from speclab.estimates import Estimates
+from speclab.lab.prompt_sets import OWN
+from speclab.show import notebook
+
+
+@pytest.mark.parametrize("decides", ["confidence", "p_token"])
+def test_the_surface_of_a_text_that_is_counted_by_hand(decides):
+    """Twenty tokens, five in each cell. With a block as long as the text, every rejection is a
+    target pass and the end is one more: 4 + 4 + 1 + 1 rejections are 11 passes.
+    """
+    columns = ["prompt_id", "confidence", "p_token", "place"]
+    rows = pd.DataFrame(product("vwxyz", (0.1, 0.9), (0.1, 0.9), range(5)), columns=columns)
+    rows["rejected"] = rows["place"] < np.where(rows[decides] < 0.5, 4, 1)
+    rows = rows.assign(domain="code", position=rows.groupby("prompt_id").cumcount())
+    options = {"UNSURE": {"d": "confidence", "t": "p_token"}, "cuts": [0.5], "positions": rows}
+    names = run_cells("07", "SHARES =", "def excesses", gamma=64, smallest=0.002, **options)
+    found = run_cells("07", "def per_tenth", "def per_tenth", **names)["surface"]
+    unsure, sure = ((20 / (11 - right) - 20 / (11 - 10 / 4)) / 2.5 for right in (4, 1))
+    side = found["draft_from" if decides == "confidence" else "target_from"]
+    assert found["estimate"].to_numpy() == pytest.approx(np.where(side == 0, unsure, sure))
+    assert len(found) == 4
+
+
+@pytest.fixture(scope="module")
+def pages():
+    """The names of the whole notebook by cut, on six prompts per domain of tiny."""
+    parameters, imports, start, *_ = code_of("07")
+    names = {}
+    exec(f"{parameters}\n{imports}", names)
+    names |= {"profile": "tiny", "overrides": {"other_prompts": [], "recorded": []}}
+    exec(start, names)
+    trace = names["text"].trace
+    few = trace[trace["prompt_id"].str.contains("-0[0-5]$")]
+    names |= {"text": replace(names["text"], trace=few), "profile": names["ctx"].profile}
+    cuts = (0.4, 0.6, 0.9)
+    return {c: run_cells("07", "def positions_of", "COST =", **names | {"cuts": [c]}) for c in cuts}
+
+
+def test_the_answer_does_not_depend_on_a_cut(pages):
+    [answer] = {answer for names in pages.values() for answer in names["answers"]}
+    assert "unsure" in answer
+    # the negative control: of classes that the cut makes, another one costs most
+    largest = set()
+    for cut, names in pages.items():
+        target, draft = (names["positions"][name] >= cut for name in ("p_token", "confidence"))
+        states = pd.DataFrame({"only target": target & ~draft, "neither": ~target & ~draft})
+        found = names["excesses"](names["positions"], states).table().at(domain="all").frame
+        largest.add(found.set_index("name")["estimate"].idxmax())
+    assert len(largest) == 2
+
+
+def test_a_class_that_a_domain_lacks_has_no_mean(pages):
+    positions = pages[0.4]["positions"]
+    is_odd = positions["position"] % 2 == 1
+    only = pd.DataFrame({"in code": (positions["domain"] == "code") & is_odd})
+    assert pages[0.4]["large"](positions, only) == []
+    known = pages[0.4]["excesses"](positions, only).table().known
+    assert {*known["domain"]} == {"code", "pooled"}
+
+
+def answer_of(own, other, second=0.31, never=0.07):
+    """The answer at these verdicts and shares."""
+    bounds = pd.DataFrame([BOUNDS[own], BOUNDS[other]], columns=["low", "high"])
+    both = bounds.assign(set=[OWN, "b"], domain="all", estimate=second)
+    ranks = [both.assign(where="second choice"), both.assign(where="never", estimate=never)]
+    names = {"contrasts": Estimates(both), "ranks": Estimates(pd.concat(ranks))}
+    names |= {"whole": [OWN, "b"], "sets": {"b": set_of(None, name="b")}}
+    [answer] = run_cells("07", "COST =", "COST =", **names)["answers"]
+    assert notebook.too_long(answer) == ""
+    return answer
+
+
+def test_a_sentence_for_every_verdict():
+    assert answer_of("above", "above") == (
+        "Rejections cost more where the draft is unsure than where the target is. At 31 % of them "
+        "the draft's second choice was right (31 % on the set b). At 7 % its vocabulary lacks the "
+        "token."
+    )
+    assert answer_of("below", "below").startswith("Rejections cost more where the target is")
+    for pair in (("above", "inconclusive"), ("above", "below"), ("inconclusive",) * 2):
+        assert answer_of(*pair).startswith("It is unclear")
+    assert answer_of("undefined", "undefined").startswith("There are too few prompts")
+    assert answer_of("above", "undefined", np.nan, np.nan).endswith("than where the target is.")
