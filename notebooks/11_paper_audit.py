@@ -146,8 +146,8 @@ def judge(rows):
 
 # %% [markdown]
 # ## 2. What is measured for each claim
-# Everything at T = 0, on greedy text, and exact for a lossless decoder. Differences use the same
-# resampled prompts on both sides.
+# Everything at T = 0, on greedy text, by what is exact for a lossless decoder. Only the claim about
+# sampling needs a second text, at T = 1. Differences use the same resampled prompts on both sides.
 
 # %%
 HIT = score.mean_of("hit", "acceptance")
@@ -351,7 +351,7 @@ def summary(rows):
         ends = [*part["estimate"].agg(["min", "max"]), part["low"].min(), part["high"].max()]
         least, most, low, high = (f"{end:.2g}" for end in ends)
         text = least if least == most else f"{least} to {most}"
-        text += "" if (low, high) == (least, most) else f" [{low}, {high}]"
+        text += f" [{low}, {high}]" if (part["low"] < part["high"]).any() else ""
         parts.append(f"{label} {text}" if len(known) > 1 else text)
     return "; ".join(parts).replace("-", "\N{MINUS SIGN}")
 

@@ -103,6 +103,13 @@ def test_the_kind_of_a_claim_says_what_its_verdict_can_be(claim, prompts, interv
     assert prompts != 19 or stats.FEW_PROMPTS == 20
 
 
+def test_a_cell_has_the_extremes_and_no_interval_where_there_is_none():
+    table = rows((0.2, 0.1, 0.3), (0.5, 0.4, 0.61)).assign(number="", row="")
+    assert NOTEBOOK["summary"](table) == "0.2 to 0.5 [0.1, 0.61]"
+    assert NOTEBOOK["summary"](table.assign(low=np.nan, high=np.nan)) == "0.2 to 0.5"
+    assert NOTEBOOK["summary"](table.assign(estimate=np.nan)) == ""
+
+
 def test_task_against_depth_is_a_difference_of_shares_of_variance():
     """The tokens one by one: sums of squares between groups, over the sum around the mean."""
     rng = np.random.default_rng(0)
