@@ -15,12 +15,6 @@ profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # further pairs to judge, from recorded or shipped runs; [] for none
 beside: list = ["tiny", "smollm"]  # any
-# values of c, the cost of a draft pass in target passes
-cs: list = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.29, 0.4, 0.5, 0.7, 1.0]  # 0.0001 to 10
-# slopes of v(n) = 1 + slope (n - 1), the cost of a target pass over n tokens
-slopes: list = [0.0, 0.1]  # 0 to 10
-# folder of the authors' records; empty: $SPECLAB_AUTHOR_RECORDS, else data/runs/author-records
-author_records: str = ""  # any
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
@@ -43,28 +37,24 @@ from speclab.cli import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
-from itertools import product
-
 import numpy as np
 import pandas as pd
+import yaml
+from scipy.special import ndtri
 
-from speclab import cost, replay, score, stats
-from speclab.lab import association, bins, choose, claims
-from speclab.logs import author_records as authors
-from speclab.lab import prompt_sets, published, variance_components
-from speclab.lab.claims import AT_0, AT_1, FAILS, FORM, HOLDS, KEYS, PUBLISHED, SOURCES
+from speclab import replay, score, stats
+from speclab.lab import association, prompt_sets, published, variance_components
 from speclab.lab.prompt_sets import OWN
 from speclab.lab.texts import Text
 from speclab.lab.token_kinds import token_kinds
-from speclab.estimates import stack
 from speclab.models.folder import ModelFolder
-from speclab.study.profiles import load_profile
+from speclab.study.profiles import ROOT, load_profile
 from speclab.study.prompts import DOMAINS
-from speclab.show import notebook
+from speclab.estimates import named
+from speclab.show import notebook, tables
 from speclab.show.pictures import strings_of
-from speclab.tree import chain
 
-READS = ["{beside}", "{author_records}"]  # the profiles and the folder that parameters name
+READS = ["data/paper/claims.yaml", "{beside}"]  # the second: the profiles that `beside` names
 RUNS = ["greedy", "sampled", "others", "others-sampled"]
 
 ctx = notebook.start("11_paper_audit", profile, overrides)
@@ -74,584 +64,437 @@ name = ctx.profile.name
 # A paper measured acceptance by domain for one pair of models, and an article gives advice on how
 # much to draft. Do their claims hold for other pairs and other prompts?
 #
-# A claim is a **number** and a **region** in which the number has to lie. We wrote both down before
-# any run was measured. Where the source names no region, the margin is ours. `fact` is the claim
-# that says the same: we judge both, and count them once, as one **statement**.
+# A claim is a **number** and a **region** in which the number has to lie. Where the source names no
+# region, its edges are ours (`margin` in `data/paper/claims.yaml`). Only a claim about a
+# **direction** should hold for every pair. A **level** was measured on the paper's pair, and
+# another pair may differ.
 
 # %%
-listed = claims.claims()
-first = pd.DataFrame([vars(claim) for claim in listed.values()]).head(3)
-notebook.show_table(first[["id", "fact", "claim", "number", "region"]])
-
-# %% [markdown]
-# The texts of each pair: greedy (T = 0) and sampled at T = 1, on its own prompts and on other sets.
-
-# %%
+listed = pd.DataFrame(yaml.safe_load((ROOT / READS[0]).read_text("utf-8"))).set_index("id")
+listed = listed.rename(columns={"claim": "said"})
 profiles = {name: ctx.profile}
 for other in beside:
     if other not in profiles:  # another pair is read as it is shipped
         profiles[other] = load_profile(other).replace(recorded=())
 
 
-def read_texts(of):
-    """A pair's texts by temperature and prompt set; tokens that are numbers are marked."""
-    at_1 = of.replace(temperature=1.0)  # the claims are about T = 1
-    strings = strings_of(ModelFolder.fetched(of.target, weights=False).tokenizer)
-    texts = {}
-    for way, kind in {AT_0: "greedy", AT_1: "sampled"}.items():
-        texts[way] = prompt_sets.texts(at_1, Text.recorded(at_1, kind))
-        texts[way].pop(prompt_sets.ENGLISH, None)  # a part of the second set
-        for prompts, text in texts[way].items():
-            is_number = token_kinds(text.trace, strings) == "number"
-            texts[way][prompts] = text.with_columns(is_number=is_number)
-    return texts
+def texts_of(of):
+    """The greedy and sampled texts of a pair on each prompt set whose texts are all new."""
+    at_1 = of.replace(temperature=1.0)  # what the paper says of sampling is about T = 1
+    greedy, sampled = (Text.recorded(at_1, kind) for kind in ("greedy", "sampled"))
+    sampled = prompt_sets.texts(at_1, sampled)
+    sets = prompt_sets.with_all_domains(prompt_sets.texts(at_1, greedy))
+    return {
+        prompts: (text, sampled[prompts])
+        for prompts, text in sets.items()
+        if prompts not in prompt_sets.NEW
+    }
 
 
-texts = {pair: read_texts(of) for pair, of in profiles.items()}
-trace = texts[name][AT_0][OWN].trace
-notebook.show_table(trace[["prompt_id", "domain", "position", "token", "hit"]].head(2))
+texts = {pair: texts_of(of) for pair, of in profiles.items()}
+greedy = texts[name][OWN][0]
+if len(stats.judged_domains(greedy.trace)) < len(DOMAINS):
+    ctx.leave_out("needs five prompts or more in each domain")
 
 # %% [markdown]
 # ## 1. One claim by hand
 # The claim is that acceptance is higher in chat than in math. At T = 0 a lossless decoder accepts
 # the draft's best token where it is the target's best (`hit`), so the number is the difference of
-# two shares:
+# two shares of positions:
 #
 # $$\mathrm{hit}_{\text{chat}} - \mathrm{hit}_{\text{math}}.$$
 #
 # We resample whole prompts within each domain 2,000 times, each prompt with all its positions. The
-# interval is the middle 95 % of the resampled differences. It is a little wider than that, because
-# the prompts of a sample vary less about their own mean than about the true mean
-# (`stats.levels_of`, [12](12_how_sure.ipynb)).
+# interval is the middle 95 % of the resampled differences, a little widened for the number of
+# prompts (`stats.levels_of`, [12](12_how_sure.ipynb)). The claim **holds** if the interval lies in
+# the region (here: above 0), **fails** if it lies outside, and is **inconclusive** otherwise.
 
 # %% tags=["by-hand"]
-hits = trace.groupby(["domain", "prompt_id"])["hit"].agg(["sum", "size"])
-fewest = min(len(hits.loc[domain]) for domain in ("math", "chat"))
-if fewest < stats.MIN_PROMPTS:
-    ctx.leave_out("needs five prompts or more in math and in chat")
+hits = greedy.trace.groupby(["domain", "prompt_id"])["hit"].agg(["sum", "size"])
 share, redrawn = {}, {}
-for number, domain in enumerate(["math", "chat"]):
-    of_prompts = hits.loc[domain]
-    n = len(of_prompts)
-    rng = np.random.default_rng([0, number])
+for domain in ("math", "chat"):
+    prompts = hits.loc[domain]
+    n = len(prompts)
+    rng = np.random.default_rng([0, DOMAINS.index(domain)])
     times = rng.multinomial(n, np.full(n, 1 / n), size=2000)  # how often each prompt is drawn
-    share[domain] = of_prompts["sum"].sum() / of_prompts["size"].sum()
-    redrawn[domain] = times @ of_prompts["sum"] / (times @ of_prompts["size"])
+    share[domain] = prompts["sum"].sum() / prompts["size"].sum()
+    redrawn[domain] = times @ prompts["sum"] / (times @ prompts["size"])
 
-estimate = share["chat"] - share["math"]
-low, high = np.quantile(redrawn["chat"] - redrawn["math"], stats.levels_of(fewest))
-by_hand = HOLDS if low > 0 else FAILS if high <= 0 else claims.UNDECIDED
-print(f"{stats.cell(estimate, low, high, 0, 'points')}, region above 0: {by_hand}")
+fewest = hits.groupby("domain").size().min()
+by_hand = share["chat"] - share["math"]
+interval = np.quantile(redrawn["chat"] - redrawn["math"], stats.levels_of(fewest))
+print(stats.cell(by_hand, *interval, 0, "points"))
 
 # %% [markdown]
-# **The rule for several rows** (domains, differences). With row $i$'s 95 % interval
-# $[l_i, u_i]$, its region $R_i$, and the interval $[\tilde l_i, \tilde u_i]$ widened for the number
-# of rows (Bonferroni), a claim
-#
-# $$\mathbf{holds} \text{ if } [l_i, u_i] \subset R_i \text{ for every } i, \qquad
-#   \mathbf{fails} \text{ if } [\tilde l_i, \tilde u_i] \cap R_i = \emptyset \text{ for some } i.$$
-#
-# Otherwise it is **inconclusive**: an interval that includes 0 does not show that there is no
-# effect. A claim of equality therefore has a margin.
-#
-# ## 2. What is measured for each claim
-# Tools for rows of numbers: a number in each domain, and one number minus another, both over the
-# same resampled prompts.
+# **Several rows.** A claim about all domains holds only if the interval of every row lies in its
+# region, which needs no correction. It fails if the interval of one row lies outside after it is
+# widened for the number of rows (Bonferroni).
 
 
 # %%
-def rows_from(estimator, draws, numbers):
-    """Rows of evidence; a number without an interval counts as not measured."""
-    if isinstance(numbers, pd.DataFrame):  # without the means of the domains
-        numbers = numbers.drop(columns=[score.ALL, score.POOLED], errors="ignore")
-    table = draws.table({"": pd.DataFrame(numbers)}).frame
-    table["estimate"] = table["estimate"].where(table["note"] == "")
-    return claims.rows_of(estimator, table)
+def judge(rows):
+    """The verdict on rows with estimate, low, high and their region least, most (both excluded)."""
+    inside = (rows["low"] > rows["least"]) & (rows["high"] < rows["most"])
+    if inside.all():
+        return "holds"
+    longer = ndtri(0.025 / len(rows)) / ndtri(0.025)  # 1 for a single row
+    low = rows["estimate"] - longer * (rows["estimate"] - rows["low"])
+    high = rows["estimate"] + longer * (rows["high"] - rows["estimate"])
+    outside = (high <= rows["least"]) | (low >= rows["most"])
+    return "fails" if outside.any() else "inconclusive"
+
+
+# %% [markdown]
+# ## 2. What is measured for each claim
+# Everything at T = 0, on greedy text, by what is exact for a lossless decoder. Only the claim about
+# sampling needs a second text, at T = 1. Differences use the same resampled prompts on both sides.
+
+# %%
+HIT = score.mean_of("hit", "acceptance")
+ENTROPY = score.mean_of("target_entropy", "entropy")
+CHAT_FIRST = [("chat", "code"), ("chat", "reasoning"), ("chat", "math")]
+FALLING = [("chat", "code"), ("code", "reasoning"), ("reasoning", "math")]
 
 
 def each(rows, estimator):
     """A number in each domain."""
-    draws = stats.jointly({"": (rows, estimator)})
-    return rows_from(estimator.name, draws, draws[""])
+    table = stats.by_domain(rows, estimator).without(domain=[score.ALL, score.POOLED])
+    return table.frame.rename(columns={"domain": "row", "estimator": "number"})
 
 
-def minus(label, row, first, second):
-    """A number over all domains together minus another one; each is (rows, estimator)."""
-    draws = stats.jointly({"first": first, "second": second}, same=False)
-    change = draws["first"] - draws["second"]
-    return rows_from(label, draws, {row: change[score.POOLED]})
-
-
-# %%
 def gaps(rows, estimator, *pairs):
     """A number in one domain minus that number in another, for each pair of domains."""
-    parts = []
-    for pair in pairs:
-        score.domains_in(rows, pair)  # ValueError if one is missing
-        sides = [(rows[rows["domain"] == domain], estimator) for domain in pair]
-        parts.append(minus(estimator.name, " - ".join(pair), *sides))
-    return pd.concat(parts)
+    draws = stats.jointly({"number": (rows, estimator)})
+    of = draws["number"]
+    changes = {f"{one} - {other}": of[one] - of[other] for one, other in pairs}
+    return draws.table(changes, key="row").frame.assign(number=estimator.name)
 
 
-def split(rows, estimator, is_first, label, row):
-    """A number on some of the rows minus that number on the others."""
-    sides = (rows[is_first], estimator), (rows[~is_first], estimator)
-    return minus(f"{estimator.name}, {label}", row, *sides)
+def entropy_and_acceptance(rows):
+    """Chat minus each other domain, in both."""
+    return pd.concat(gaps(rows, number, *CHAT_FIRST) for number in (ENTROPY, HIT))
 
 
-def correlation(rows, value, other, method, label):
-    """A correlation in each domain."""
-    table = association.correlations(rows, other, value, method)
-    return claims.rows_of(f"{method.title()} of {label} and {other}", table)
+def split(rows, is_first):
+    """Acceptance on some of the positions minus acceptance on the others, over all domains."""
+    sides = {"first": rows[is_first], "second": rows[~is_first]}
+    draws = stats.jointly({side: (part, HIT) for side, part in sides.items()}, same=False)
+    change = draws["first"] - draws["second"]
+    return draws.table({"all": change[score.POOLED]}, key="row").frame
+
+
+def correlation(rows, column):
+    """The rank correlation of the target's entropy with a column, in each domain."""
+    table = association.correlations(rows, "target_entropy", column)
+    return table.rename(columns={"domain": "row"})
 
 
 # %% [markdown]
-# **Task and depth.** The share of a variance that lies between the groups $g$ of a factor (domains,
-# or depths) is
+# **Blocks**: what the decoder tests and accepts per target pass, in blocks that it visits. Depth
+# against task compares two shares of the variance of "accepted" over the tested tokens: between
+# domains and between depths. With $k_g$ of $t_g$ tokens accepted in group $g$, and $k$ of $t$ in
+# all, a share is
 #
-# $$\frac{\sum_g n_g (\bar y_g - \bar y)^2}{\sum_i (y_i - \bar y)^2}.$$
-#
-# On the decoder's side $y$ is whether a drafted token is accepted, over the tokens that the decoder
-# tests: those whose predecessors in the block were all accepted.
+# $$\frac{\sum_g k_g^2 / t_g - k^2 / t}{k - k^2 / t}.$$
 
 
 # %%
-def share_between(rows, value, factor):
-    """Share of a column's variance between the groups of a factor, from sums over rows."""
-    in_each = bins.in_levels(value, factor, sorted(rows[factor].unique()))
-
-    def columns(frame):
-        return np.column_stack([in_each(frame), score.column_of(frame, value) ** 2])
-
-    def share(totals):
-        sums, counts = np.split(totals[..., :-1], 2, axis=-1)
-        of_mean = score.divide(sums.sum(-1) ** 2, counts.sum(-1))
-        of_groups = np.nansum(score.divide(sums**2, counts), axis=-1)
-        return score.divide(of_groups - of_mean, totals[..., -1] - of_mean)[..., None]
-
-    return score.Estimator(factor, columns, share)
+BLOCKS = score.block_estimators()
 
 
-def task_minus_depth(rows, value):
-    """Share of the variance between domains minus the share between depths."""
-    if rows["domain"].nunique() < 2:
-        raise ValueError("one domain only: a share of variance between domains needs two")
-    sides = [(rows, share_between(rows, value, factor)) for factor in ("domain", "depth")]
-    return minus("share of domain - share of depth", "all", *sides)
+def by_depth(text, gamma):
+    """Acceptance at the last depth minus at depth 1, given that all earlier tokens were accepted,
+    over blocks with room for the whole chain.
+    """
+    sums = replay.prompt_sums(text.chain(gamma), "room")
+    return each(sums, score.change(BLOCKS["accept_by_depth"]))
 
 
-# %%
-def tested_tokens(text):
-    """One row for each drafted token that a decoder with chains of 3 tests."""
-    blocks = text.tree(chain(3))
-    most = blocks[["drafted", "remaining"]].min(axis=1)  # fewer at the end of a text
-    parts = []
-    for depth in (1, 2, 3):
-        tested = blocks[(blocks["accepted"] >= depth - 1) & (most >= depth)]
-        parts.append(tested.assign(depth=depth, kept=tested["accepted"] >= depth))
-    return pd.concat(parts)
+def task_minus_depth(text):
+    """The share of variance between domains minus the share between depths."""
+    sums = replay.prompt_sums(text.chain(3), "room")
+    prompts = stats.resampling_of(sums)
+    reached = sums[["blocks", "survival_1", "survival_2", "survival_3"]].to_numpy()
+    reached = prompts.resampled(prompts.totals(reached))  # (resamples, domains, depths)
+    tested, kept = reached[..., :-1], reached[..., 1:]
+    between = {}
+    for factor, other in {"domain": 2, "depth": 1}.items():
+        between[factor] = score.divide(kept.sum(other) ** 2, tested.sum(other)).sum(1)
+    count, total = tested.sum((1, 2)), kept.sum((1, 2))
+    spread = total - score.divide(total**2, count)
+    draws = score.divide(between["domain"] - between["depth"], spread)
+    found = stats.Interval.of(draws, prompts, "the share of variance")
+    return pd.DataFrame([vars(found) | {"row": "all"}])
 
 
-def variance_of_texts(text):
-    """Shares of the variance between texts: between domains, and between prompts within them."""
-    shares = variance_components.shares(text.trace, text.value)
-    table = pd.DataFrame(map(vars, shares.values())).assign(domain=list(shares))
-    label = f"share of the variance between texts, {text.acceptance.name}"
-    return claims.rows_of(label, table)
-
-
-# %% [markdown]
-# **Which positions.** The target is unsure where its entropy is high.
+def accepted(text, tree):
+    """Accepted tokens per target pass: rows and estimator."""
+    return replay.prompt_sums(text.tree(tree)), BLOCKS["mean_accepted"]
 
 
 # %%
-def unsure_half(trace):
-    """Positions whose entropy is above the median of all domains."""
-    entropy = trace["target_entropy"]
-    return trace[entropy > entropy.median()]
-
-
-def unsure_quarter(trace):
-    """The quarter of each domain's positions with the highest entropy."""
-    domains = trace.groupby("domain", observed=True)
-    edge = domains["target_entropy"].transform("quantile", 0.75)
-    return trace[trace["target_entropy"] >= edge]
-
-
-def late_minus_early(rows, estimator, row):
-    """A number from position 32 on (the paper's second bin) minus before, where texts get there."""
-    is_late = rows["position"] >= published.POSITION_BIN
-    return split(rows, estimator, is_late, "late - early", row)
-
-
-def long_texts(trace):
-    """Positions of the prompts whose texts reach position 32."""
-    longest = trace.groupby("prompt_id")["position"].transform("max")
-    rows = trace[longest >= published.POSITION_BIN]
-    return score.require(rows, ["domain"], "positions from 32 on, their prompts")
-
-
-def trees(text):
-    """The nodes of a text's trees."""
-    if text.nodes["node"].max() == 1:
-        raise ValueError("these texts were recorded without draft trees")
-    return text.nodes
-
-
-# %% [markdown]
-# **As published**: the paper's own procedure, on the draft trees of greedy text. Its acceptance
-# $\alpha$ is the mean of $\min(1, p/q)$ over all nodes; its $E[L]$ follows from these means
-# ([03](03_domain_acceptance.ipynb)).
-
-# %%
-CHAT_FIRST = [("chat", "code"), ("chat", "reasoning"), ("chat", "math")]
-FALLING = [("chat", "code"), ("code", "reasoning"), ("reasoning", "math")]
-ENTROPY, ALPHA = score.mean_of("target_entropy", "target_entropy"), score.published_alpha
-
-
-def paradox(rows, acceptance):
-    """Chat minus each other domain, in entropy and in acceptance."""
-    return pd.concat([gaps(rows, number, *CHAT_FIRST) for number in (ENTROPY, acceptance)])
-
-
-def late_nodes(nodes, depth):
-    """The paper's acceptance at one depth, late minus early."""
-    rows = nodes[nodes["depth"] == depth]
-    return late_minus_early(rows, ALPHA, f"nodes at depth {depth}")
-
-
-BY_PAPER = {  # claims: what is measured for them
-    "level": lambda nodes: each(nodes, ALPHA),
-    "gap": lambda nodes: gaps(nodes, ALPHA, ("chat", "math")),
-    "order": lambda nodes: gaps(nodes, ALPHA, *FALLING),
-    "paradox": lambda nodes: paradox(nodes, ALPHA),
-    "task-depth": lambda nodes: task_minus_depth(nodes, "ratio"),
-    "length": lambda nodes: each(nodes, score.published_length),
-    "depth": lambda nodes: each(nodes, score.change(score.ratio_by_depth)),
-    "position": lambda nodes: pd.concat([late_nodes(nodes, 1), late_nodes(nodes, 3)]),
-    "depth-2": lambda nodes: late_nodes(nodes, 2),
-    "entropy-sign entropy-weak": lambda nodes: correlation(
-        nodes, "ratio", "target_entropy", "pearson", "ratio"
-    ),
-}
-
-# %% [markdown]
-# **Exact for a lossless decoder**, at T = 0 and at T = 1, each on text of its temperature.
-# Acceptance of one drafted token is `hit` at T = 0 and $\sum_x \min(p, q)$ at T = 1. At T = 1 the
-# pair's tree is verified by the point-mass rule.
-
-
-# %%
-def numbers_minus_others(rows, text):
-    return split(rows, text.acceptance, rows["is_number"], "numbers - others", "math")
-
-
-EXACT = {
-    "level small-draft": lambda text: each(text.trace, text.acceptance),
-    "gap": lambda text: gaps(text.trace, text.acceptance, ("chat", "math")),
-    "order": lambda text: gaps(text.trace, text.acceptance, *FALLING),
-    "paradox": lambda text: paradox(text.trace, text.acceptance),
-    "lexical": lambda text: gaps(unsure_half(text.trace), text.acceptance, *CHAT_FIRST),
-    "numeric": lambda text: numbers_minus_others(text.trace.query("domain == 'math'"), text),
-    "orthogonal": lambda text: correlation(
-        text.trace, "draft_entropy", "target_entropy", "spearman", "draft_entropy"
-    ),
-    "task-depth": lambda text: task_minus_depth(tested_tokens(text), "kept"),
-    "task-first": variance_of_texts,
-    "position": lambda text: late_minus_early(
-        long_texts(text.trace), text.acceptance, "long texts"
-    ),
-    "entropy-sign entropy-weak": lambda text: correlation(
-        text.trace, text.value, "target_entropy", "spearman", "acceptance"
-    ),
-    "entropy-needed": lambda text: each(unsure_quarter(text.trace), text.acceptance),
-}
-
-# %% [markdown]
-# **Blocks of a decoder**: accepted tokens per target pass, and acceptance by depth given that all
-# earlier tokens were accepted.
-
-# %%
-OF_BLOCKS = score.block_estimators()
-ACCEPTED = OF_BLOCKS["mean_accepted"]
-
-
-def blocks_of(text, tree):
-    return replay.prompt_sums(text.tree(tree))
-
-
-def paper_over_exact(text, tree):
-    """The paper's E[L] divided by the accepted tokens per target pass."""
-    numbers = {"E[L]": (trees(text), score.published_length)}
-    draws = stats.jointly(numbers | {"exact": (blocks_of(text, tree), ACCEPTED)})
-    return rows_from("published_length / mean_accepted", draws, draws["E[L]"] / draws["exact"])
-
-
-def sampled_minus_greedy(greedy, sampled, tree):
-    """Accepted tokens per target pass at T = 1 minus at T = 0, on the same prompts."""
-    numbers = {text.name: (blocks_of(text, tree), ACCEPTED) for text in (greedy, sampled)}
+def formula_over_blocks(text, tree):
+    """The paper's E[L], from the means of min(1, p/q) over all nodes, by accepted tokens."""
+    numbers = {"E[L]": (text.nodes, score.published_length), "exact": accepted(text, tree)}
     draws = stats.jointly(numbers)
-    label = f"mean_accepted, {sampled.name} - {greedy.name}"
-    return rows_from(label, draws, draws[sampled.name] - draws[greedy.name])
+    ratio = draws["E[L]"][[*DOMAINS]] / draws["exact"][[*DOMAINS]]
+    return draws.table({"": ratio}).frame.rename(columns={"domain": "row"})
 
 
-def by_depth(text, tree):
-    """Acceptance along the tree's best path, at the last depth minus at depth 1."""
-    return each(trees(text), score.change(score.best_path_accept_by_depth(text.rule)))
+def sampled_minus_greedy(text, sampled, tree):
+    """Accepted tokens per target pass at T = 1 minus at T = 0."""
+    draws = stats.jointly({1: accepted(sampled, tree), 0: accepted(text, tree)})
+    change = draws[1][[*DOMAINS]] - draws[0][[*DOMAINS]]
+    return draws.table({"": change}).frame.rename(columns={"domain": "row"})
 
 
-def along_chain(text, tree):
-    """The same along a chain of 8, over blocks with room for it."""
-    sums = replay.prompt_sums(text.chain(8), ends="room")
-    return each(sums, score.change(OF_BLOCKS["accept_by_depth"]))
+def late_minus_early(trace):
+    """Acceptance from position 32 on (the paper's second bin) minus before, in texts that get
+    there.
+    """
+    is_late = trace["position"] >= published.POSITION_BIN
+    reaches = trace["prompt_id"].isin(trace["prompt_id"][is_late])
+    return split(trace[reaches], is_late[reaches])
 
 
-DECODING = {
-    "length": lambda text, tree: each(blocks_of(text, tree), ACCEPTED),
-    "eq3": paper_over_exact,
-    "depth": by_depth,
-    "long-chains": along_chain,
-}
+def between_domains(trace):
+    """Share of the variance between texts that lies between domains."""
+    found = variance_components.shares(trace, "hit")["domain"]
+    return pd.DataFrame([vars(found) | {"row": "domain"}])
 
-# %% [markdown]
-# **Speed.** With $c$ the cost of a draft pass and $v(n)$ the cost of a target pass over $n$ tokens,
-# both in target passes over one token, a chain of $\gamma$ that emits $\tau_\gamma$ tokens per
-# target pass is
-#
-# $$S_\gamma = \frac{\tau_\gamma}{\gamma c + v(\gamma + 1)}$$
-#
-# times as fast as plain decoding. The paper names neither $c$ nor $v$. (For its two models,
-# $c = 0.29$ is often quoted. That is for both in f16, but the paper's target is in 4 bit.) So each
-# claim about speed gets a verdict at every $c$, with constant and with rising $v$. The best gamma
-# is chosen again in every resample.
 
 # %%
-GAMMAS = range(1, 17)  # from which the best gamma is chosen
+def numbers_minus_others(trace, strings):
+    """In math, acceptance of tokens that are numbers minus acceptance of all others."""
+    rows = trace[trace["domain"] == "math"]
+    return split(rows, token_kinds(rows, strings) == "number")
 
 
-def speed_claims(draws, c, slope):
-    """By claim at one cost: the name of its number, and the number's draws."""
-    costs = {gamma: cost.block_cost(gamma, c, 1 + slope * gamma) for gamma in GAMMAS}
-    speed = {gamma: draws[gamma] / costs[gamma] for gamma in GAMMAS}
-    best = {}
-    for domain in ("math", "chat"):
-        speeds = pd.DataFrame({gamma: each[domain] for gamma, each in speed.items()})
-        speeds.insert(0, 0, 1.0)  # gamma 0: plain decoding
-        best[domain] = pd.Series(choose.fastest(speeds))
-    accepted = 4 * draws["acceptance"]  # the article's e, for gamma 4
-    by_rule = accepted / (accepted * c + 1)
+def measured(of, text, sampled):
+    """What is measured for each claim on a pair's texts: a function and its arguments."""
+    trace, tree = text.trace, of.tree
+    entropy = trace["target_entropy"]
+    three_quarters = entropy.groupby(trace["domain"]).transform("quantile", 0.75)
+    strings = strings_of(ModelFolder.fetched(of.target, weights=False).tokenizer)
     return {
-        "routing": ("speed-up, chain of 3", speed[3][["math", "code"]]),
-        "gamma-contrast": ("best gamma, difference", {"math - chat": best["math"] - best["chat"]}),
-        "gamma-proofs": ("best gamma", {"math": best["math"]}),
-        "gamma-open": ("best gamma", {"chat": best["chat"]}),
-        "rule": ("rule / replay, chain of 4", by_rule / speed[4]),
+        "level small-draft": (each, trace, HIT),
+        "gap": (gaps, trace, HIT, ("chat", "math")),
+        "order": (gaps, trace, HIT, *FALLING),
+        "paradox": (entropy_and_acceptance, trace),
+        "lexical": (gaps, trace[entropy > entropy.median()], HIT, *CHAT_FIRST),
+        "numeric": (numbers_minus_others, trace, strings),
+        "orthogonal": (correlation, trace, "draft_entropy"),
+        "task-depth": (task_minus_depth, text),
+        "task-first": (between_domains, trace),
+        "length": (each, *accepted(text, tree)),
+        "eq3": (formula_over_blocks, text, tree),
+        "depth": (by_depth, text, 3),
+        "long-chains": (by_depth, text, 8),
+        "position": (late_minus_early, trace),
+        "entropy-sign entropy-weak": (correlation, trace, "hit"),
+        "entropy-needed": (each, trace[entropy >= three_quarters], HIT),
+        "temperature": (sampled_minus_greedy, text, sampled, tree),
     }
 
 
-# %%
-def gain_per_domain(chains, c, slope):
-    """How much faster one gamma per domain is than one for all, as a share, cross-fitted."""
-    gamma = chains.index.get_level_values("setting")
-    spent = cost.block_cost(gamma, c, 1 + slope * gamma) * chains["blocks"]
-    gain = choose.gain(choose.PromptCosts(chains.assign(cost=spent)))
-    return pd.DataFrame([vars(gain) | {"domain": "all"}])
-
-
-def of_speed(text):
-    """The claims about speed on a text, at every cost."""
-    chains = {gamma: replay.prompt_sums(text.chain(gamma)) for gamma in GAMMAS}
-    per_pass = score.ratio_of("emitted", "blocks")
-    asked = {gamma: (rows, per_pass) for gamma, rows in chains.items()}
-    draws = stats.jointly(asked | {"acceptance": (text.trace, text.acceptance)})
-    stacked = stack(chains, "setting").set_index(["setting", "prompt_id", "domain"]).sort_index()
-    gain, rule = "gain of one gamma per domain", f", {text.chain_rule} rule"
-    parts = []
-    for c, slope in product(cs, slopes):
-        found = {"budgets": claims.rows_of(gain + rule, gain_per_domain(stacked, c, slope))}
-        for claim, (label, numbers) in speed_claims(draws, c, slope).items():
-            found[claim] = rows_from(label + rule, draws, numbers)
-        parts.append(stack(found, "claim").assign(c=c, slope=slope))
-    by_claim = pd.concat(parts).groupby("claim")
-    return {(claim, text.name): rows for claim, rows in by_claim}
-
-
 # %% [markdown]
-# Now every claim is measured on every text. If a text cannot answer (no trees, a missing domain, a
-# constant column), the row of evidence is empty and says why.
-
-
-# %%
-def attempt(number, *arguments):
-    """The rows of evidence, or one row with the reason why there are none."""
-    try:
-        return number(*arguments)
-    except ValueError as error:
-        return pd.DataFrame({"estimator": "", "row": "", "note": [str(error)]})
-
-
-def measured(numbers, way, *arguments):
-    """Evidence by claim and way to measure; claims that share a number share a key."""
-    found = {}
-    for names, number in numbers.items():
-        rows = attempt(number, *arguments)
-        found |= {(claim, way): rows for claim in names.split()}
-    return found
-
+# Claims that need no pair have exact numbers, from formulas, the authors' code and log, and the
+# article's example.
 
 # %%
-def evidence_of(tree, greedy, sampled):
-    """Every claim on the texts of one prompt set."""
-    found = {}
-    for text in (greedy, sampled):
-        found |= measured(EXACT, text.name, text)
-        found |= measured(DECODING, text.name, text, tree)
-        found |= of_speed(text)
-    rows = attempt(sampled_minus_greedy, greedy, sampled, tree)
-    return found | {("temperature", AT_1): rows}
+WHERE = ["claim", "pair", "prompts"]
+parts = []
+for pair, sets in texts.items():
+    for prompts, both in sets.items():
+        sizes = both[0].trace.groupby("domain")["prompt_id"].nunique()
+        for ids, (number, *arguments) in measured(profiles[pair], *both).items():
+            try:
+                rows = number(*arguments)
+            except ValueError as error:  # these texts cannot answer
+                rows = pd.DataFrame({"row": "", "estimate": [np.nan], "note": str(error)})
+            where = {"pair": pair, "prompts": prompts, "fewest": sizes.min()}
+            parts += [rows.assign(claim=claim, **where) for claim in ids.split()]
+for claim, values in listed["values"].dropna().items():
+    rows = pd.DataFrame(values, columns=["number", "row", "estimate"])
+    ends = {"low": rows["estimate"], "high": rows["estimate"]}
+    parts.append(rows.assign(claim=claim, pair="none", prompts="none", **ends))
 
-
-parts, sizes = [], {}
-for pair, of_pair in texts.items():
-    greedy = of_pair[AT_0][OWN]
-    sizes[pair] = greedy.trace.groupby("domain")["prompt_id"].nunique().min()
-    if greedy.nodes["node"].max() > 1:  # recorded with trees
-        found = measured(BY_PAPER, PUBLISHED, greedy.nodes)
-        parts.append(claims.in_frame(listed, pair, found))
-    for prompts, text in of_pair[AT_0].items():
-        found = evidence_of(profiles[pair].tree, text, of_pair[AT_1][prompts])
-        parts.append(claims.in_frame(listed, pair, found, prompts))
-
-# %% [markdown]
-# The authors' records of the paper's run, if they are here, are another pair, which can be measured
-# as published only. We leave out nodes whose probability is missing. Claims that need no pair are
-# decided by exact numbers, which follow from formulas, the authors' code and log, and the article's
-# example.
-
-# %%
-for run, nodes in authors.read_records(author_records).items():
-    if nodes["domain"].nunique() == len(DOMAINS):  # the other runs have code only
-        known = nodes.dropna(subset=["target_prob", "target_entropy"])
-        found = measured(BY_PAPER, PUBLISHED, known)
-        parts.append(claims.in_frame(listed, f"authors' {run}", found))
-
-exact = {}
-for claim in listed.values():
-    values = pd.DataFrame(claim.values, columns=["estimator", "row", "estimate"])
-    if len(values):
-        exact[claim.id, SOURCES] = values.assign(low=values["estimate"], high=values["estimate"])
-evidence = pd.concat([claims.in_frame(listed, SOURCES, exact), *parts], ignore_index=True)
-verdicts = claims.verdict_table(listed, evidence, sizes)
+COLUMNS = [*WHERE, "number", "row", "estimate", "low", "high", "note", "fewest"]
+evidence = pd.concat(parts, ignore_index=True)[COLUMNS]
+regions = listed.loc[evidence["claim"], "region"]
+edges = [
+    region[row] if isinstance(region, dict) else region
+    for region, row in zip(regions, evidence["row"], strict=True)
+]
+evidence[["least", "most"]] = edges
 ctx.export(evidence, "evidence")
-ctx.export(verdicts, "verdicts")
 
 # %% tags=["by-hand"]
-gap = evidence.set_index(KEYS).loc[[("gap", name, AT_0, OWN)]]
-assert np.allclose(gap[["estimate", "low", "high"]], [[estimate, low, high]])
-assert by_hand == claims.judge(gap)
+gap = evidence[evidence["claim"] == "gap"].set_index(["pair", "prompts"])
+assert np.allclose(gap.loc[[(name, OWN)], ["estimate", "low", "high"]], [[by_hand, *interval]])
 
 # %% [markdown]
-# ## 3. Which claims hold, and which fail?
-# One row for each statement, at T = 0 and on each pair's own prompts. *Holds on own prompts only*:
-# it fails on another prompt set.
+# ## 3. Which claims hold?
+# A verdict is for a pair's own prompts, at least 20 per domain. A level *agrees* or *differs*. A
+# *conditional* claim is not judged, because this pair may not meet its condition. Several claims
+# about the *same fact* count once.
+
 
 # %%
-own = verdicts[(verdicts["prompts"] == OWN) & (verdicts["claim"] == verdicts["fact"])]
-own = own[(own["asked"] == AT_0) | (own["claim"] == "temperature")]
-by_pair = own.pivot(index="claim", columns="pair", values="verdict")[list(profiles)]
-here = own[own["pair"] == name].set_index("claim")
-order = [claim for claim in listed if claim in here.index]
-shown = here.loc[order, ["said"]].rename(columns={"said": "claim"})
-shown["printed"] = [listed[claim].number for claim in order]
-shown[f"{name}, T = 0"] = here.loc[order, "measured"]
-ctx.table(
-    own,
-    "statements",
-    cells=shown.join(by_pair).reset_index(drop=True),
-    most=len(shown),
-    caption="Statements of the paper and the article: the number that they print, this pair's "
-    "number (least and greatest over rows, with the outermost bounds of their intervals), and the "
-    "verdict on each pair.",
-)
+def summary(rows):
+    """The least and the greatest number, and the outermost bounds: '0.35 to 0.72 [0.32, 0.74]'."""
+    parts = []
+    has_regions = isinstance(listed.at[rows["claim"].iloc[0], "region"], dict)
+    labels = rows["row"] if has_regions else rows["number"].fillna("")
+    known = rows.dropna(subset="estimate").groupby(labels, sort=False)
+    for label, part in known:
+        ends = [*part["estimate"].agg(["min", "max"]), part["low"].min(), part["high"].max()]
+        least, most, low, high = (f"{end:.2g}" for end in ends)
+        text = least if least == most else f"{least} to {most}"
+        text += f" [{low}, {high}]" if (part["low"] < part["high"]).any() else ""
+        parts.append(f"{label} {text}" if len(known) > 1 else text)
+    return "; ".join(parts).replace("-", "\N{MINUS SIGN}")
 
-# %% [markdown]
-# `verdicts.csv` has all verdicts: also as published, at T = 1 and on other prompt sets. Sets with
-# few prompts have wide intervals, and many of their verdicts are inconclusive.
 
-# %%
-untested = [f"* “{claim.claim}”: {claim.untested}" for claim in listed.values() if claim.untested]
-ctx.say("\n".join(["**Not tested here:**\n", *untested]))
-
-# %% [markdown]
-# ## 4. At which costs do claims about speed hold?
-# Each $c$ is tested separately. With this many tests, an isolated $c$ means nothing. A range of
-# neighbouring values does.
-
-# %%
-PANELS = {
-    "routing": "speed-up, chain of 3",
-    "gamma-proofs": "best gamma",
-    "gamma-open": "best gamma",
+WORDS = {  # instead of holds and fails
+    "level": {"holds": "agrees", "fails": "differs"},
+    "defect": {"fails": "defect"},
+    "conditional": dict.fromkeys(["holds", "fails", "inconclusive"], "not judged"),
 }
-speeds = evidence[evidence["claim"].isin([*PANELS]) & (evidence["slope"] == slopes[0])]
-speeds = speeds[(speeds[KEYS[1:]] == [name, AT_0, OWN]).all(axis=1)]
-speeds = speeds.assign(panel=speeds["claim"].map(PANELS), domain=speeds["row"])
-ctx.plot(
-    speeds[["panel", "domain", "c", "estimate", "low", "high"]],
-    x="c",
-    columns="panel",
-    share_y=False,
-    x_label="c (draft pass / target pass)",
-    y="",
-    slug="costs",
-    title="Speed-up of a chain of 3, and the best gamma, by the cost of a draft pass",
-    caption="Drafting is cheap on the left and expensive on the right. A speed-up above 1 gains "
-    "time. A best gamma of 0 is plain decoding. Bands: intervals over prompts.",
+
+
+def verdict(rows):
+    """The verdict on the claim of these rows."""
+    if rows["estimate"].isna().all():
+        return "not tested"
+    if rows["fewest"].min() < stats.FEW_PROMPTS:
+        return "too few prompts"
+    judged = judge(rows)
+    kind = listed.at[rows["claim"].iloc[0], "kind"]
+    return WORDS.get(kind, {}).get(judged, judged)
+
+
+# %%
+verdicts = pd.DataFrame(
+    [[*keys, summary(rows), verdict(rows)] for keys, rows in evidence.groupby(WHERE, sort=False)],
+    columns=[*WHERE, "measured", "verdict"],
+)
+said = listed[["kind", "said", "number"]]
+verdicts = verdicts.merge(said, left_on="claim", right_index=True)
+of_pairs = verdicts[verdicts["prompts"] == OWN].pivot(index="claim", columns="pair")
+here = of_pairs.xs(name, axis=1, level="pair")
+cells = said.reindex([claim for claim in listed.index if claim in here.index])
+cells = cells.rename(columns={"said": "claim", "number": "printed"})
+cells[name] = here["measured"]
+for prompts in [*texts[name]][1:]:
+    elsewhere = verdicts[(verdicts["pair"] == name) & (verdicts["prompts"] == prompts)]
+    cells[prompts] = elsewhere.set_index("claim")["measured"]
+for pair in profiles:
+    cells[f"verdict: {pair}"] = of_pairs["verdict", pair]
+ctx.table(
+    verdicts,
+    "verdicts",
+    cells=cells.reset_index(drop=True),
+    most=len(cells),
+    caption="Claims of the paper and the article: the printed number, this pair's number (least "
+    "and greatest over rows, with the outermost bounds of their intervals), and the verdicts.",
 )
 
 # %% [markdown]
-# `verdicts.csv` lists the values of $c$ at which each claim holds and fails for every slope of $v$.
-#
-# ## 5. Which claims need no pair?
-# A *defect* is not a claim but a fault in the authors' code or in the article's pseudo-code. Its
-# size is a number that should be 0. *Total variation* is half the sum of the absolute differences
-# of two distributions. The numbers follow from formulas, from a table of three words, and from the
-# authors' code and log.
+# Part of such a gap can be the form of the prompts ([03](03_domain_acceptance.ipynb)), so here is
+# the first claim on other prompts. [04](04_depth_profile.ipynb) explains what depth has to do with
+# acceptance.
 
 # %%
-free = verdicts[verdicts["pair"] == SOURCES].rename(columns={"estimator": "number"})
-notebook.show_table(free[["said", "number", "measured", "verdict"]])
+paper = {"pair": "the paper's pair", "prompts": OWN}
+paper["estimate"] = float(listed.at["gap", "number"])
+ctx.plot(
+    pd.concat([gap.reset_index(), pd.DataFrame([paper])], ignore_index=True),
+    x="pair",
+    hue="prompts",
+    kind="points",
+    reference=0,
+    percent=True,
+    y="chat minus math (points)",
+    x_label="",
+    slug="chat-minus-math",
+    title="Acceptance in chat minus acceptance in math",
+    caption="Above the line, chat is accepted more often than math, as the paper prints. The "
+    "paper's own measure is another one. Bars: intervals over prompts.",
+)
+
+# %%
+untested = listed["untested"].dropna()
+lines = [
+    f"* {named([f'“{claim}”' for claim in listed.loc[claims, 'said']])}: {reason}"
+    for reason, claims in untested.groupby(untested, sort=False).groups.items()
+]
+ctx.say("\n".join(["**Not judged here:**\n", *lines]))
+
+# %% [markdown]
+# ## 4. Which claims need no pair?
+# A *defect* is a fault in the authors' code or in the article's pseudo-code. Its size is a number
+# that should be 0. *Total variation* is half the sum of the absolute differences of two
+# distributions.
+
+# %%
+free = verdicts[verdicts["pair"] == "none"].set_index("claim")
+first = evidence.groupby("claim")["number"].first()
+free = free.assign(number=first)[["said", "number", "measured", "verdict"]]
+notebook.show_table(free.rename(columns={"said": "claim"}).reset_index(drop=True))
 
 # %% [markdown]
 # **Must the target accept more than one token per pass before drafting pays?** No. A block emits
-# one token more than the target accepts. With a chain of $\gamma$ and $v = 1$, drafting pays as
-# soon as more than $\gamma c$ tokens are accepted on average:
+# one token more than the target accepts. With a chain of $\gamma$ drafted tokens, each of which
+# costs $c$ target passes, drafting pays as soon as more than $\gamma c$ tokens are accepted on
+# average:
 #
 # $$\frac{1 + E[L]}{\gamma c + 1} > 1 \Leftrightarrow E[L] > \gamma c.$$
+#
+# ## 5. What did we change after seeing numbers?
+# Regions and estimators were written, and changed, while recorded runs were there to be seen. So no
+# verdict is a test of a forecast. Here is every change, with the verdict on `smollm` before and
+# after it.
 
 # %%
-at_0 = here.loc[here["asked"] == AT_0, "verdict"]
-held = at_0.isin([HOLDS, FORM]).sum()
-failed = at_0.isin([FAILS, claims.NO_CONDITION]).sum()
-paper, ours = (f"{100 * float(x):+.0f}" for x in (listed["gap"].number, estimate))
-answer = f"These prompts decide none of the statements for `{name}`."
+changes = pd.DataFrame(
+    [
+        [said, *row]
+        for said, rows in listed.set_index("said")["changed"].dropna().items()
+        for row in rows
+    ],
+    columns=["claim", "November 2026", "change", "before", "after"],
+)
+summary_line = f"<summary>{len(changes)} changes</summary>"
+ctx.say(f"<details>{summary_line}\n\n{tables.markdown(changes)}\n\n</details>")
+
+# %%
+directions = here.loc[here["kind"] == "direction", "verdict"]
+held, failed = ((directions == word).sum() for word in ("holds", "fails"))
+points = f"{100 * abs(by_hand):.0f} points"
+elsewhere = gap.loc[[name], ["low", "high"]].drop((name, OWN))
+is_same = len(elsewhere) and (np.sign(elsewhere) == np.sign(by_hand)).all(axis=None)
+too = ", and on other prompts too" if is_same else ""
+FIRST = {
+    "holds": f"The main one does: acceptance is {points} higher in chat than in math{too}.",
+    "fails": f"Not the main one: acceptance is {points} lower in chat than in math{too}.",
+    "inconclusive": "The main one is inconclusive: chat and math are not significantly different.",
+}
+answer = FIRST.get(directions["gap"], "These prompts are too few for a verdict.")
 if held + failed:
-    answer = (
-        f"For `{name}`, {failed} of the {held + failed} statements that these prompts decide fail. "
-        f"Acceptance in chat minus acceptance in math is {ours} points. The paper prints {paper}."
+    answer += (
+        f" For `{name}`, these prompts confirm {held} of {len(directions)} claims about directions "
+        f"and refute {failed}."
     )
-ctx.answer(answer.replace("-", "\N{MINUS SIGN}"))
+ctx.answer(answer)
 
 # %% [markdown]
 # ## What this does not show
-# * Anything about the paper's own pair, unless its records are here (`make author-records`) or the
-#   profile is `paper`. A claim about a number is about one pair and need not hold for another. A
-#   claim about a direction should hold for all pairs, but a few pairs cannot prove it.
+# * Anything about the paper's own pair: the records of its run (`make author-records`) are no part
+#   of the kit. A few pairs cannot prove a direction for all.
+# * The paper's own way to measure, which belongs to no lossless decoder, and T = 1:
+#   [03](03_domain_acceptance.ipynb) to [06](06_chat_paradox.ipynb).
 # * One failing domain makes a claim fail, and the regions are ours where the source names none.
-# * At T = 1 each prompt has one text, so sampling noise counts as a difference between prompts.
-#
-# [03](03_domain_acceptance.ipynb) to [06](06_entropy_paradox.ipynb) examine domains, depth, entropy
-# and chat one by one.
 #
 # ## Try it
 # Set `overrides = {"prompts_per_domain": 25}`. Do verdicts reverse, or become inconclusive?

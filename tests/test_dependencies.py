@@ -46,7 +46,6 @@ PURE = (
     "logs.logs",
     "logs.log_summary",
     "logs.log_gammas",
-    "lab.claims",
     "logs.author_records",
     "explore.trace_data",
     "explore.page",

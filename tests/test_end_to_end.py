@@ -41,7 +41,7 @@ PARAMETERS = {
     "08_better_drafts": "bit_widths=[4] exit_layers=[2] calibration_rows=4 "
     "calibration_prompts_per_domain=4 judged_prompts_per_domain=5 max_gamma=4",
     "10_wall_clock": "prompts_per_domain_timed=1 new_tokens=12 pass_repeats=3 pass_tries=1 folds=2",
-    "11_paper_audit": "cs=[0.05,0.29,1.0] beside=[]",
+    "11_paper_audit": "beside=[]",
     "13_public_runs": "permutations=200 deepest=3 gammas=[1,3]",
     "14_your_log": "gammas=[1,4] most_requests=60",
 }

@@ -39,7 +39,7 @@ FINDINGS = {
     "09": "policies",  # one setting for all is as good
     "05": "reliability",  # the draft knows when it fails
     "04": "depth-or-place",  # depth is selection
-    "11": "costs",  # the paper's acceptance belongs to no lossless decoder
+    "11": "chat-minus-math",  # the paper's first claim fails here
     "13": "tasks",  # large pairs order the tasks alike
 }
 

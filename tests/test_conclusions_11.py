@@ -1,0 +1,52 @@
+"""What notebook 11 may conclude: only directions are counted, a better number is no failure, and
+nothing is said to have been fixed before numbers were seen.
+"""
+
+import re
+
+import numpy as np
+import pandas as pd
+from test_claims import CLAIMS, NOTEBOOK, ROOT, SOURCE, rows
+
+
+def test_a_self_draft_that_is_accepted_more_often_does_not_fail():
+    better = (0.985, 0.995)
+    judged = [
+        NOTEBOOK["judge"](rows(better, region=region))
+        for region in (CLAIMS["self-draft"]["region"], [0.88, 0.98])
+    ]
+    assert judged == ["holds", "fails"], "the second is the region that it had"
+
+
+def test_only_directions_are_counted_and_every_claim_has_one_way_to_be_decided():
+    counted = [name for name, claim in CLAIMS.items() if claim.get("kind") == "direction"]
+    assert {*counted} == {
+        *("gap", "lexical", "numeric", "task-depth", "depth", "position"),
+        *("entropy-sign", "temperature"),
+    }
+    for name in counted:
+        assert {*CLAIMS[name]["region"]} in ({0, np.inf}, {-np.inf, 0}), "a side, not a level"
+    (measured,) = re.findall(r"def measured.*?return \{(.*?)\n    \}", SOURCE, re.DOTALL)
+    ids = " ".join(re.findall(r'^        "(.*?)":', measured, re.MULTILINE)).split()
+    exact = [name for name, claim in CLAIMS.items() if "values" in claim]
+    untested = [name for name, claim in CLAIMS.items() if "untested" in claim]
+    assert sorted([*ids, *exact, *untested]) == sorted(CLAIMS)
+    assert all("kind" in CLAIMS[name] for name in [*ids, *exact])
+
+
+ORDER = re.compile(r"before any run|(written|wrote|named|fixed|chosen?|chose) (\w+ )?beforehand")
+
+
+def test_nothing_is_said_to_have_been_written_down_first():
+    texts = [SOURCE, *((ROOT / name).read_text("utf-8") for name in ("GLOSSARY.md", "README.md"))]
+    texts += [(ROOT / "data/paper/claims.yaml").read_text("utf-8")]
+    assert not any(ORDER.search(text) for text in texts)
+    assert ORDER.search("We wrote both down before any run was measured."), "the old sentence"
+
+
+def test_changes_are_in_order_and_each_goes_on_from_the_last():
+    for name, claim in CLAIMS.items():
+        changes = pd.DataFrame(claim.get("changed", []), columns=["day", "what", "before", "after"])
+        assert changes["day"].between(20, 30).all() and changes["day"].is_monotonic_increasing, name
+        before, after = changes["before"].tolist()[1:], changes["after"].tolist()[:-1]
+        assert before == after, name
