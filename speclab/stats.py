@@ -276,8 +276,8 @@ def jointly(
     same: if true, all frames must have the same prompts, else ValueError. If false, frames without
     a common prompt are resampled by themselves, each as often as it is large. Frames that share
     prompts are resampled together, and a prompt that a frame lacks has weight 0 in that frame. The
-    frame with the fewest prompts in a domain sets the width of the domain's intervals, and with
-    fewer than 5 there is none. The seed of a domain's resamples depends on the domain's
+    frame with the fewest prompts in a domain sets the width of the domain's intervals; below 5
+    prompts they are missing. The seed of a domain's resamples depends on the domain's
     number among the domains present (the kit's domains first, in their order, then the others by
     name). To compare two numbers, select the domains before both, not between them.
     """
