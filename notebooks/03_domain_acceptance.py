@@ -273,9 +273,8 @@ ctx.table(
 )
 
 # %% [markdown]
-# The paper prints a `published_alpha` of 0.57 in chat and 0.52 in math. Its Tables I to III beside
-# this pair's numbers are in `table-1.csv` to `table-3.csv`, the entropies in
-# [06](06_chat_paradox.ipynb).
+# The paper's Tables I to III beside this pair's numbers are in `table-1.csv` to `table-3.csv`. The
+# entropies are in [06](06_chat_paradox.ipynb).
 
 # %%
 for number, slug in {"I": "table-1", "II": "table-2", "III": "table-3"}.items():
