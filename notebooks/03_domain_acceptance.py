@@ -37,8 +37,11 @@ from speclab.cli import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+from itertools import combinations
+
 import numpy as np
-from scipy.stats import alexandergovern
+import pandas as pd
+from scipy.stats import alexandergovern, t
 
 from speclab import replay, score, stats
 from speclab.lab import prompt_sets, published
@@ -48,6 +51,8 @@ from speclab.score import ALL, POOLED
 from speclab.show import notebook
 
 RUNS = ["greedy", "seeds", "others"]
+GAMMA = 4  # drafted tokens per pass, for the numbers of single prompts
+MARGIN = 0.02  # a difference of 2 points or less counts as none
 
 # %%
 ctx = notebook.start("03_domain_acceptance", profile, overrides)
@@ -69,7 +74,7 @@ domains = stats.judged_domains(greedy.trace)  # domains with at least five promp
 
 # %%
 columns = ["prompt_id", "domain", "position", "token", "draft_rank", "hit"]
-notebook.show_table(greedy.trace[columns].head(3))
+print(greedy.trace[columns].head(3).to_string(index=False))
 
 # %% [markdown]
 # A greedy decoder accepts the draft's best token where it is the target's best. With $p_t$ the
@@ -113,46 +118,123 @@ ctx.plot(
 )
 
 # %% [markdown]
-# The table has the number of prompts behind each bar.
-
-# %%
-sizes = by_set.frame.set_index(["domain", "set"])["n_prompts"].unstack(sort=False)
-notebook.show_table(sizes.reset_index(), 0)
-
-# %% [markdown]
-# ## 2. How large is the difference?
+# ## 2. Is there a difference, and does it stay on other prompts?
 # First the question whether there is any: `p_value` belongs to the hypothesis that all domains of a
 # set have the same mean (Alexander and Govern's test over prompts; variances may differ). Then its
 # size, for the two domains that are the highest and the lowest **on the own prompts**. They were
-# chosen there, so there the difference tends to be too large, the more so the more domains there
-# are and the fewer prompts. A set that has the same texts in some domains shares this.
+# chosen there, so there the difference tends to be too large. Last, how much smaller or larger it
+# is on other prompts (`change`). A set that has other prompts is resampled by itself, and the
+# smaller set decides how wide the interval is. With and without the wrapper a problem is the same,
+# so both are drawn together.
 
 
 # %%
-def spread_of(trace):
-    """The highest minus the lowest domain of the own prompts, and the p-value of all domains."""
-    per_prompt = trace.groupby(["domain", "prompt_id"], sort=False)["hit"].mean()
+def in_domains(each):
+    """The positions of a set in the compared domains. Ids are its own unless prompts are shared."""
+    rows = each.trace[each.trace["domain"].isin(domains)]
+    if each.name in (prompt_sets.OWN, prompt_sets.UNWRAPPED):
+        return rows
+    return rows.assign(prompt_id=each.name + ": " + rows["prompt_id"])
+
+
+def with_own(each):
+    """hit[1] of a set and of the own prompts, and both sets' resamples."""
+    rows = {"there": in_domains(each), "own": in_domains(sets[prompt_sets.OWN])}
+    return stats.jointly({name: (frame, HIT) for name, frame in rows.items()}, same=False)
+
+
+def spread_of(each):
+    """The highest minus the lowest domain of the own prompts, its change from them, and the p-value
+    of all domains.
+    """
+    per_prompt = in_domains(each).groupby(["domain", "prompt_id"], sort=False)["hit"].mean()
     test = alexandergovern(*(per_prompt[domain] for domain in domains))
-    draws = stats.jointly({"hit": (trace, HIT)})
-    difference = draws["hit"][best] - draws["hit"][worst]
-    table = draws.table({f"{best} minus {worst}": difference})
-    return table.frame.assign(p_value=test.pvalue)
+    draws = stats.jointly({"there": (in_domains(each), HIT)})
+    rows = {NAME: draws["there"][best] - draws["there"][worst]}
+    table = draws.table(rows).frame.assign(p_value=test.pvalue)
+    if each.name == prompt_sets.OWN:
+        return table
+    draws = with_own(each)
+    moved = draws["there"] - draws["own"]
+    change = draws.table({"change": moved[best] - moved[worst]}).frame
+    return pd.concat([table, change], ignore_index=True)
 
 
 # %%
 differences = {}
 if len(domains) > 1:
     best, worst = own[domains].idxmax(), own[domains].idxmin()
+    NAME = f"{best} minus {worst}"
     for name, each in prompt_sets.with_all_domains(sets).items():
         if (each.prompts[domains] >= stats.MIN_PROMPTS).all():
-            differences[name] = spread_of(each.trace[each.trace["domain"].isin(domains)])
+            differences[name] = spread_of(each)
     spreads = Estimates.stacked(differences, "set").in_units("points")
-    shown = spreads.wide("set", "name").assign(p_value=spreads.frame["p_value"])
+    shown = spreads.wide("set", "name").fillna("")
+    shown["p_value"] = spreads.at(name=NAME).frame["p_value"]
     ctx.table(
         spreads, "spreads", cells=shown, caption="Highest minus lowest domain on each prompt set"
     )
 else:
     ctx.say("There are no two domains with five prompts or more, so there is nothing to compare.")
+
+# %% [markdown]
+# What would one more prompt of the own kind give? The number of a single prompt is the tokens that
+# a target pass emits with four drafted tokens. If its logarithm is normal in a domain, with the
+# mean $m$ and the standard deviation $s$ of $n$ prompts, a new prompt lies with 95 % probability in
+#
+# $$\exp\left(m \pm t_{n-1}\, s\, \sqrt{1 + 1/n}\right).$$
+#
+# This **prediction interval** is far wider than the interval of a mean. If other prompts were of
+# the same kind, about 95 % of them would lie `inside`.
+
+
+# %%
+def tokens_per_pass(each):
+    """Tokens per target pass of each prompt, by domain."""
+    sums = replay.prompt_sums(each.text.chain(GAMMA)).set_index(["domain", "prompt_id"])
+    return sums["emitted"] / sums["blocks"]
+
+
+def for_a_new_prompt(numbers):
+    """The 95 % prediction interval from the numbers of other prompts."""
+    logs, n = np.log(numbers), len(numbers)
+    width = t.ppf(0.975, n - 1) * logs.std() * np.sqrt(1 + 1 / n)
+    return np.exp([logs.mean() - width, logs.mean() + width])
+
+
+of_own = tokens_per_pass(sets[prompt_sets.OWN])
+expected = {domain: for_a_new_prompt(of_own[domain]) for domain in domains}
+
+# %% [markdown]
+# The table has each domain on the prompts of another set: how many there are, how much higher or
+# lower `hit[1]` is than on the own prompts, and this interval with the share of the prompts inside
+# it. If one domain keeps its level where the others fall, the difference came with the prompts.
+
+# %%
+rows = []
+for name, each in [*sets.items()][1:]:
+    draws, there = with_own(each), tokens_per_pass(each)
+    change = draws.table({"": draws["there"] - draws["own"]}).frame.set_index("domain")
+    for domain in filter(each.new.__contains__, domains):
+        least, most = expected[domain]
+        place = {"set": name, "domain": domain, "prompts": each.prompts[domain]}
+        inside = there[domain].between(least, most).mean()
+        numbers = change.loc[domain, stats.NUMBERS].to_dict()
+        rows.append(place | numbers | {"least": least, "most": most, "inside": inside})
+if rows:
+    changes = Estimates(pd.DataFrame(rows)).in_units("points")
+    shown = changes.frame[["set", "domain", "prompts"]].assign(
+        change=[stats.cell(*row, 0, "points") for row in changes.frame[stats.NUMBERS].to_numpy()],
+        interval=[f"{row.least:.1f} to {row.most:.1f}" for row in changes.rows()],
+        inside=[f"{100 * row.inside:.0f} %" for row in changes.rows()],
+    )
+    ctx.table(
+        changes,
+        "other-prompts",
+        cells=shown.rename(columns={"change": "hit[1], change", "interval": "new prompt"}),
+        caption="Each domain on other prompts: change of the best token accepted, and the share of "
+        "prompts inside the interval for a new prompt",
+    )
 
 # %% [markdown]
 # ## 3. What does "acceptance" mean?
@@ -191,11 +273,8 @@ ctx.table(
 )
 
 # %% [markdown]
-# ## 4. The paper's Table I
-# `published` has the numbers of the paper's pair, if the prompts have the paper's domains. `ours,
-# as published` is the same procedure on this pair. `corrected` is `hit[1]`, and the entropy over
-# the positions of the text instead of the nodes of the tree. Tables II and III are in `table-2.csv`
-# and `table-3.csv`.
+# The paper's Tables I to III beside this pair's numbers are in `table-1.csv` to `table-3.csv`. The
+# entropies are in [06](06_chat_paradox.ipynb).
 
 # %%
 for number, slug in {"I": "table-1", "II": "table-2", "III": "table-3"}.items():
@@ -206,23 +285,88 @@ for number, slug in {"I": "table-1", "II": "table-2", "III": "table-3"}.items():
         cells=published.in_cells(table),
         caption="Tables of the paper, and the same quantities of this pair",
     )
-    if number == "I":
-        notebook.show_table(published.in_cells(table).drop(columns="estimator"))
+
+# %% [markdown]
+# ## 4. How far apart are the two models?
+# Acceptance looks at one token. Two distances take all tokens at each position of the greedy texts:
+#
+# $$\mathrm{TV} = 1 - \sum_x \min(p, q), \qquad
+#   \mathrm{KL} = \sum_x p(x) \ln \frac{p(x)}{q(x)} .$$
+#
+# TV (total variation) is the probability that a drawn token is rejected. KL (in nats) grows without
+# bound where the draft gives a likely token nearly no probability, as all tokens that are missing
+# from a small vocabulary.
+
+# %%
+trace = {name: each.trace.assign(tv=1 - each.trace["overlap"]) for name, each in sets.items()}
+apart = {}
+for name, each in sets.items():
+    questions = {"TV": (trace[name], score.mean_of("tv")), "KL": (trace[name], score.mean_of("kl"))}
+    draws = stats.jointly(questions)
+    apart[name] = each.shown(draws.table(key="distance")).drop(columns="note")
+apart = Estimates.stacked(apart, "set")
+ctx.table(
+    apart,
+    "distance",
+    rows=["distance", "set"],
+    columns="domain",
+    cells=apart.wide(["distance", "set"], "domain").fillna(""),
+    caption="Distance of the draft's distribution from the target's",
+)
+
+# %%
+WHAT = {  # what differs from the own prompts
+    prompt_sets.UNWRAPPED: "the same problems",
+    prompt_sets.SECOND: "other texts in another form",
+    prompt_sets.ENGLISH: "other texts in another form",
+}
+
+
+def kind_of_change(row):
+    """The verdict of a change; WITHIN: its interval lies inside the margin."""
+    is_none = stats.verdict(row.low, row.high, (-MARGIN, MARGIN)) == stats.WITHIN
+    return stats.WITHIN if is_none else stats.verdict(row.low, row.high)
+
 
 # %%
 answer = "We cannot compare: fewer than two domains have five prompts or more."
 if differences:
-    p_value = differences[prompt_sets.OWN]["p_value"].iloc[0]
-    points = {name: 100 * each["estimate"].iloc[0] for name, each in differences.items()}
-    answer = "No difference between the domains was found."
-    if np.isnan(p_value):
+    gap, other = spreads.at(set=prompt_sets.OWN, name=NAME).row, [*differences][-1]
+    numbers = stats.jointly({"hit": (in_domains(sets[prompt_sets.OWN]), HIT)})["hit"]
+    pairs = [numbers[one] - numbers[another] for one, another in combinations(domains, 2)]
+    fewest = sets[prompt_sets.OWN].prompts[domains].min()
+    most = 100 * np.abs(stats.bounds_of(np.transpose(pairs)[1:], fewest)).max()
+    answer = f"No difference was found, but one of {most:.0f} points is possible."
+    if np.isnan(gap.p_value):
         answer = "It cannot be tested on these prompts."
-    elif p_value < level:
-        answer = f"Yes. {best.capitalize()} is {points[prompt_sets.OWN]:.0f} points above {worst}"
-        last = prompt_sets.last(sets)
-        is_other = last.name != prompt_sets.OWN and last.name in points
-        there = f", on {last.in_words} {points[last.name]:.0f}".replace("-", "\N{MINUS SIGN}")
-        answer += f"{there if is_other else ''}."
+    elif gap.p_value < level:
+        answer = f"{best.capitalize()} is {100 * gap.estimate:.0f} points above {worst}"
+        answer = f"{answer} on our own prompts."
+    elif most <= 100 * MARGIN:
+        answer = f"No. Any two domains differ by at most {most:.1f} points."
+
+# %%
+if differences and gap.p_value < level:
+    answer = f"Yes. {answer}"
+if differences and gap.p_value < level and other != prompt_sets.OWN:
+    change = spreads.at(set=other, name="change").row
+    size = f"{100 * abs(change.estimate):.0f} points"
+    ends = f"{100 * change.low:.0f} to {100 * change.high:.0f}".replace("-", "\N{MINUS SIGN}")
+    THERE = {
+        stats.BELOW: f"the difference is {size} smaller",
+        stats.ABOVE: f"the difference is {size} larger",
+        stats.WITHIN: f"the difference stays within {100 * MARGIN:.0f} points",
+        stats.INCONCLUSIVE: f"the change is inconclusive ({ends} points)",
+        stats.UNDEFINED: "its change cannot be said",
+    }
+    verdict = kind_of_change(change)
+    if verdict == stats.BELOW:
+        answer = answer.replace("Yes.", "Less than it seems.", 1)
+    there, kind = sets[other], WHAT.get(other, "other texts")
+    answer += (
+        f" On {there.in_words}, {kind} (at least {there.prompts[domains].min()} prompts per "
+        f"domain), {THERE[verdict]}."
+    )
 right = 100 * own.mean()
 ctx.record(headline=f"**{right:.0f} %** of the draft's best tokens are accepted")
 ctx.answer(answer)
@@ -241,5 +385,4 @@ ctx.answer(answer)
 # ## What this does not show
 # Why other prompts differ: they have other texts, another form, and no draft was trained on their
 # form. Only a set that takes the wrapper away changes the form alone. Other pairs are in
-# [13](13_public_runs.ipynb), and a prompt of your own may lie far from its domain's mean
-# ([12](12_how_sure.ipynb)).
+# [13](13_public_runs.ipynb).

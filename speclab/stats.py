@@ -6,12 +6,13 @@ become sums per prompt, which are multiplied by a matrix of prompt weights.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtr, stdtrit
 
 from speclab.estimates import ABOVE as ABOVE
@@ -65,12 +66,15 @@ class Resampling:
     """Prompts and their resamples: each row's prompt (rows,), each prompt's domain number
     (prompts,), and prompt weights (1 + n, prompts). The first row of the weights is all 1 (the
     sample); the next n rows are resamples.
+
+    smallest: by domain, the prompts of the smallest of several sets that are compared.
     """
 
     rows: Array
     domain: Array
     domains: tuple[str, ...]
     weights: Array
+    smallest: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -78,18 +82,23 @@ class Resampling:
         return dict(zip(self.domains, np.bincount(self.domain).tolist(), strict=True))
 
     @property
+    def counted(self) -> dict[str, int]:
+        """Numbers of prompts that set the width of the domains' intervals."""
+        return self.sizes | dict(self.smallest)
+
+    @property
     def fewest(self) -> int:
         """Number of prompts in the smallest domain. It sets the width of an interval over several
         domains.
         """
-        return min(self.sizes.values())
+        return min(self.counted.values())
 
     @property
     def by_row(self) -> Array:
         """Numbers of prompts that set the intervals of the rows of `score.across`: each domain's
         own number, then twice the smallest domain's.
         """
-        return np.array([*self.sizes.values(), self.fewest, self.fewest])
+        return np.array([*self.counted.values(), self.fewest, self.fewest])
 
     def totals(self, columns: Array) -> Array:
         """Sums per prompt (prompts, k) of row values (rows, k)."""
@@ -111,8 +120,11 @@ def judged_domains(frame: pd.DataFrame) -> list[str]:
     return [domain for domain in domains_in(frame) if prompts[domain] >= MIN_PROMPTS]
 
 
-def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Resampling:
-    """Resample the prompts of a frame n times within each domain.
+def resampling_of(
+    frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0, groups: Array | None = None
+) -> Resampling:
+    """Resample the prompts of a frame n times within each domain, and there within each of the
+    `groups` (a number per row; default: one group).
 
     The same prompts and seed give the same weights, whatever the rows and their order, so numbers
     from two frames can be paired. A frame without `domain` counts as one domain, UNNAMED. Raises
@@ -127,24 +139,28 @@ def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Res
     rows, prompts = pd.factorize(ids, sort=True, use_na_sentinel=False)
     domain = np.zeros(len(prompts), int)
     domain[rows] = of_row
+    group = np.zeros(len(prompts), int)
+    group[rows] = 0 if groups is None else groups
     if (domain[rows] != of_row).any():
         raise ValueError("a prompt_id occurs in two domains: give every prompt its own id")
     weights = np.ones((1 + n, len(domain)))
     of_kit = [name for name in DOMAINS if name in domains]
     others = sorted(set(domains) - set(DOMAINS))
     for number, name in enumerate([*of_kit, *others]):
-        is_here = domain == domains.index(name)
-        size = np.count_nonzero(is_here)
-        weights[1:, is_here] = _times_drawn(size, n, seed, number)
+        is_domain = domain == domains.index(name)
+        for part, label in enumerate(np.unique(group[is_domain])):
+            is_here = is_domain & (group == label)
+            size = np.count_nonzero(is_here)
+            weights[1:, is_here] = _times_drawn(size, n, seed, number, part)
     return Resampling(rows, domain, domains, weights)
 
 
 @lru_cache(maxsize=32)  # a notebook needs the same resamples hundreds of times
-def _times_drawn(size: int, n: int, seed: int, number: int) -> Array:
-    """How often each of `size` prompts is drawn in each of n resamples of domain `number`, int64
-    (n, size). The array is read-only because it is cached.
+def _times_drawn(size: int, n: int, seed: int, number: int, part: int) -> Array:
+    """How often each of `size` prompts is drawn in each of n resamples of a part of domain
+    `number`, int64 (n, size). The array is read-only because it is cached.
     """
-    rng = np.random.default_rng([seed, number])
+    rng = np.random.default_rng([seed, number, part])
     drawn = rng.multinomial(size, np.full(size, 1 / size), size=n)
     drawn.flags.writeable = False
     return drawn
@@ -241,7 +257,8 @@ class Draws:
         every = len(self.prompts.domain)
         draws = values.to_numpy(float, copy=True)
         draws[~np.isfinite(draws)] = np.nan
-        fewest = [sizes.get(name, self.prompts.fewest) for name in values]
+        counted, fewest_of_all = self.prompts.counted, self.prompts.fewest
+        fewest = [counted.get(name, fewest_of_all) for name in values]
         numbers = [draws[0], *bounds_of(draws[1:], fewest)]
         table = pd.DataFrame(dict(zip(NUMBERS, numbers, strict=True)))
         table.insert(0, "domain", list(values))
@@ -256,16 +273,22 @@ def jointly(
     """Several numbers, each from an estimator and a frame, over the same resampled prompts. A
     family of numbers gives one entry per member, `name[i]`.
 
-    same: if true, all frames must have the same prompts, else ValueError. If false, a prompt that a
-    frame lacks has weight 0 in that frame. The seed of a domain's resamples depends on the domain's
+    same: if true, all frames must have the same prompts, else ValueError. If false, frames without
+    a common prompt are resampled by themselves, each as often as it is large. Frames that share
+    prompts are resampled together, and a prompt that a frame lacks has weight 0 in that frame. The
+    frame with the fewest prompts in a domain sets the width of the domain's intervals; below 5
+    prompts they are missing. The seed of a domain's resamples depends on the domain's
     number among the domains present (the kit's domains first, in their order, then the others by
     name). To compare two numbers, select the domains before both, not between them.
     """
     # one resampling of all frames, so that a draw takes the same prompts in each of them
     ids = [frame.filter(["prompt_id", "domain"]) for frame, _ in questions.values()]
-    prompts = resampling_of(pd.concat(ids), n)
-    ends = np.cumsum([len(frame) for frame in ids])
-    of_frame = np.split(prompts.rows, ends[:-1])
+    lengths = [len(frame) for frame in ids]
+    groups = np.zeros(len(ids), int) if same else _groups(ids)
+    prompts = resampling_of(pd.concat(ids), n, groups=np.repeat(groups, lengths))
+    of_frame = np.split(prompts.rows, np.cumsum(lengths)[:-1])
+    if not same:
+        prompts = replace(prompts, smallest=_smallest(prompts, of_frame))
     columns = [*prompts.domains, ALL, POOLED]
     values, notes = {}, {}
     for rows, (name, (frame, estimator)) in zip(of_frame, questions.items(), strict=True):
@@ -290,6 +313,25 @@ def jointly(
         for label, draws in zip(labels, np.moveaxis(numbers, -1, 0), strict=True):
             values[label] = pd.DataFrame(draws, columns=columns)
     return Draws(values, prompts, notes)
+
+
+def _groups(frames: Sequence[pd.DataFrame]) -> Array:
+    """A number for each frame. Frames that share a prompt have the same one, also if they share it
+    through a third frame.
+    """
+    prompts = [set(frame["prompt_id"].astype(str)) for frame in frames]
+    shares = [[not one.isdisjoint(other) for other in prompts] for one in prompts]
+    groups: Array = connected_components(np.array(shares))[1]
+    return groups
+
+
+def _smallest(prompts: Resampling, of_frame: Sequence[Array]) -> dict[str, int]:
+    """By domain, the prompts of the frame with the fewest, of the frames that have the domain."""
+    names = range(len(prompts.domains))
+    present = [prompts.domain[np.unique(rows)] for rows in of_frame]
+    counts = np.array([[np.count_nonzero(own == name) for name in names] for own in present])
+    fewest = np.where(counts, counts, counts.max(axis=0)).min(axis=0)
+    return dict(zip(prompts.domains, fewest.tolist(), strict=True))
 
 
 def by_domain(frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES) -> Estimates:

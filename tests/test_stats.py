@@ -187,6 +187,90 @@ def test_a_domain_of_few_prompts_has_a_number_and_neither_interval_nor_test():
     assert np.isfinite(trend["estimate"]) and np.isnan(trend["low"])
 
 
+def prompts_of(name, values, domain="code"):
+    """One row per prompt."""
+    ids = [f"{name}-{i:02d}" for i in range(len(values))]
+    return pd.DataFrame({"prompt_id": ids, "domain": domain, "x": values})
+
+
+def difference_of(first, second, n=400):
+    """Draws of the means of two sets, and of their difference."""
+    asked = {"first": (first, score.mean_of("x")), "second": (second, score.mean_of("x"))}
+    draws = stats.jointly(asked, same=False, n=n)
+    row = draws.table({"d": draws["first"] - draws["second"]}).at(domain="code").row
+    return draws, row
+
+
+def test_two_sets_are_resampled_by_themselves_and_the_smaller_sets_the_level():
+    """By hand: means of 8 and of 5 prompts that are drawn apart, at the levels of 5 prompts."""
+    first, second = prompts_of("a", np.arange(8.0)), prompts_of("b", np.arange(5.0) ** 2)
+    draws, row = difference_of(first, second)
+    one, other = np.split(draws.prompts.weights, [8], axis=1)
+    assert (one.sum(axis=1) == 8).all() and (other.sum(axis=1) == 5).all()
+    by_hand = one @ first["x"] / 8 - other @ second["x"] / 5
+    ends = np.quantile(by_hand[1:], stats.levels_of(5))
+    assert [row.estimate, row.low, row.high] == pytest.approx([3.5 - 6, *ends])
+    assert abs(np.corrcoef(one @ first["x"], other @ second["x"])[0, 1]) < 0.15
+    # what they share is drawn together: a copy has the same number in every resample
+    asked = {"one": first, "copy": first, "part": first[:7], "far": prompts_of("b", np.ones(6))}
+    draws = stats.jointly({k: (x, score.mean_of("x")) for k, x in asked.items()}, False, 50)
+    assert_allclose(draws["one"], draws["copy"])
+    assert draws.prompts.counted == {"code": 6} and draws.prompts.sizes == {"code": 14}
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (50, 4), (4, 50)])
+def test_with_four_prompts_in_a_set_a_difference_has_no_interval(sizes):
+    """4 + 4 prompts are not 8."""
+    _, row = difference_of(*(prompts_of(str(i), np.arange(n)) for i, n in enumerate(sizes)))
+    assert np.isfinite(row.estimate) and np.isnan(row.low) and row.note == stats.TOO_FEW
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "least"), [((50, 5), 0.9), ((5, 5), 0.9), ((50, 15), 0.92)])
+def test_coverage_of_a_difference_of_sets_of_unequal_size(sizes, least):
+    """The negative control draws from both sets together, at the level of all prompts."""
+    rng, ours, pooled = np.random.default_rng(1), [], []
+    for _ in range(600):
+        sides = [prompts_of(str(i), rng.normal(size=n)) for i, n in enumerate(sizes)]
+        _, row = difference_of(*sides)
+        ours.append(row.low < 0 < row.high)
+        weights = stats.resampling_of(pd.concat(sides), 400).weights[1:]
+        parts = np.split(weights, [sizes[0]], axis=1)
+        one, other = (w @ x["x"] / w.sum(axis=1) for w, x in zip(parts, sides, strict=True))
+        low, high = np.nanquantile(one - other, stats.levels_of(sum(sizes)))
+        pooled.append(low < 0 < high)
+    assert least < np.mean(ours) < 0.985
+    if 5 in sizes:
+        assert np.mean(pooled) < np.mean(ours) - 0.015
+
+
+@pytest.mark.parametrize(("spreads", "plain"), [((3, 1), (0, 0.03)), ((1, 3), (0.15, 0.5))])
+def test_the_permutation_test_holds_its_level_with_75_and_15_prompts(spreads, plain):
+    """No difference, other spreads. Without standard errors (the negative control) it is far off on
+    either side.
+    """
+    rng, ours, theirs = np.random.default_rng(2), [], []
+    for seed in range(250):
+        x = rng.normal(size=90) * np.repeat(spreads, [75, 15])
+        frame = pd.concat([prompts_of("a", x[:75], "a"), prompts_of("b", x[75:], "b")])
+        test = significance.differences(frame, score.mean_of("x"), 199, seed, resamples=2).iloc[0]
+        ours.append(test["p_value"] <= 0.05)
+        order = rng.random((199, 90)).argsort(axis=1) < 75
+        permuted = order @ x / 75 - ~order @ x / 15
+        theirs.append(np.mean(np.abs(permuted) >= abs(test["difference"])) <= 0.05)
+    assert 0.015 < np.mean(ours) < 0.095
+    assert plain[0] <= np.mean(theirs) <= plain[1]
+
+
+def test_the_statistic_of_means_is_welchs_t():
+    x, is_first = np.arange(14.0) ** 2, np.arange(14) < 9
+    totals = np.column_stack([x, np.ones(14)])
+    found = significance._studentised(is_first[None], totals, score.mean_of("x"))
+    welch = scipy_stats.ttest_ind(x[is_first], x[~is_first], equal_var=False)
+    assert found == pytest.approx([welch.statistic])
+    assert significance._p_value(np.nan, np.ones(9)) == 1, "undefined is not significant"
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -1,5 +1,6 @@
-"""Differences between domains, and between two measurements of the same prompts. Permutation tests
-move whole prompts.
+"""Differences between domains. Permutation tests move whole prompts and compare a difference in
+units of its standard error (Janssen 1997, Statistics & Probability Letters 36). Otherwise, a test
+of domains of unequal size and spread does not hold its level.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from speclab.score import Estimator
 from speclab.stats import RESAMPLES, bounds_of, resampling_of
 
 PERMUTATIONS = 10_000
+AT_ONCE = 1_000_000  # left-out prompts whose numbers are in memory
 
 
 def differences(
@@ -24,8 +26,8 @@ def differences(
     resamples: int = RESAMPLES,
 ) -> pd.DataFrame:
     """Every pair of domains with at least 5 prompts each: first, second, difference, low, high
-    (from `resamples`), p_value (prompts permuted between the two domains, n times), p_holm (Holm's
-    correction over these pairs).
+    (from `resamples`), p_value (prompts permuted between the two domains, n times; the statistic is
+    `_studentised`), p_holm (Holm's correction over these pairs).
     """
     frame = frame[frame["domain"].isin(stats.judged_domains(frame))]
     prompts = resampling_of(frame, resamples, seed)
@@ -37,13 +39,14 @@ def differences(
         difference = resampled[:, a] - resampled[:, b]
         both = totals[np.isin(prompts.domain, [a, b])]
         size, other_size = prompts.sizes[first], prompts.sizes[second]
-        drawn = rng.random((n, len(both)))
-        order = drawn.argsort(axis=1)
-        picked = (order < size) @ both
-        others = both.sum(axis=0) - picked
-        permuted = estimator.number(picked) - estimator.number(others)
+        is_first = prompts.domain[np.isin(prompts.domain, [a, b])] == a
+        observed = _studentised(is_first[None], both, estimator)[0]
+        permuted = []
+        for count in _portions(n, len(both)):
+            order = rng.random((count, len(both))).argsort(axis=1)
+            permuted.append(_studentised(order < size, both, estimator))
         bounds = bounds_of(difference[1:], min(size, other_size))
-        p_value = _p_value(difference[0], permuted)
+        p_value = _p_value(observed, np.concatenate(permuted))
         rows.append((first, second, difference[0], *bounds, p_value))
     columns = ["first", "second", "difference", "low", "high", "p_value"]
     result = pd.DataFrame(rows, columns=columns)
@@ -67,9 +70,35 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     return multipletests(p_values, method="holm")[1]
 
 
-def _p_value(observed: float, permuted: np.ndarray) -> float:
-    """Two-sided. The sample itself counts, and differences that are equal but for rounding count as
-    equally extreme.
+def _portions(n: int, prompts: int) -> list[int]:
+    """How many of n permutations of these prompts are computed at once, until all are."""
+    most = max(1, AT_ONCE // prompts)
+    return [min(most, n - start) for start in range(0, n, most)]
+
+
+def _studentised(is_first: np.ndarray, totals: np.ndarray, estimator: Estimator) -> np.ndarray:
+    """The difference between two groups of prompts divided by its standard error, for each row of
+    `is_first` (rows, prompts). totals (prompts, k) are the prompts' sums. The error is the
+    jackknife's: each prompt is left out of its group once. NaN: no difference and no error.
     """
-    as_extreme = np.abs(permuted) >= abs(observed) - 1e-12
-    return float((1 + as_extreme.sum()) / (1 + len(permuted)))
+    difference, variance = np.zeros(len(is_first)), np.zeros(len(is_first))
+    for sign, members in ((1, is_first), (-1, ~is_first)):
+        group = members @ totals
+        size = members.sum(axis=1)
+        left = estimator.number(group[:, None] - totals)
+        left = np.where(members, left, 0)
+        deviations = np.where(members, left - (left.sum(axis=1) / size)[:, None], 0)
+        variance += (size - 1) / size * (deviations**2).sum(axis=1)
+        difference += sign * estimator.number(group)
+    difference[np.abs(difference) < 1e-12] = 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistics: np.ndarray = difference / np.sqrt(variance)
+    return statistics
+
+
+def _p_value(observed: float, permuted: np.ndarray) -> float:
+    """Two-sided. The sample itself counts. Statistics that are equal but for rounding count as
+    equally extreme, and undefined ones as more extreme.
+    """
+    is_less = np.abs(permuted) < abs(observed) * (1 - 1e-9)
+    return float((1 + np.sum(~is_less)) / (1 + len(permuted)))
