@@ -107,10 +107,12 @@ def write_index(
     opening, explore = figures / "explore.png", figures / "explore.html"
     for folder, notebooks in ((build, here), (figures, drawn)):
         address = partial(relative, folder=folder)
+        copied = folder / explore.name  # with links to the pages beside it
+        explorer = copied if copied.is_file() else explore
         text = template().render(
             profile=profile,
             prompts=prompts_of(profile),
-            explore=explore if explore.is_file() else None,
+            explore=explorer if explorer.is_file() else None,
             opening=opening if opening.is_file() and explore.is_file() else None,
             name=figures.name,
             notebooks=notebooks,
