@@ -160,7 +160,9 @@ def test_a_change_of_style_draws_figures_again_and_runs_no_notebook(
     assert again["seconds"] == stamp["seconds"] and again["digest"] == stamp["digest"]
     drawn = empty.drawn()
     changed = {name for name in drawn if drawn[name] != before[name]}
-    assert changed == {f"01/plot{end}" for end in (".png", ".pdf", ".svg", "-column.pdf")}
+    assert changed == {
+        f"01/plot{end}" for end in (".png", ".pdf", ".svg", "-column.pdf", "-column.png")
+    }
     page = (empty.build / "01_drawn.html").read_text()
     assert base64.b64encode(drawn["01/plot.png"]).decode() in page
     assert (empty.figures / "01" / pages.PAGE).read_bytes() == told, "it shows them by link"

@@ -18,6 +18,7 @@ from speclab.estimates import counted
 from speclab.plain import Facts, brief, read_json
 from speclab.run.pages import CSS, PAGE, PICTURE, TEMPLATES, embedded, relative
 from speclab.show.notebook import drawn_in
+from speclab.show.redraw import COLUMN
 from speclab.study.profiles import ROOT, Profile
 from speclab.study.runs import sizes_of, written
 
@@ -144,7 +145,8 @@ def reported(source: Path, figures: Path) -> Reported:
     title = re.search(r"^# (.+)$", text, re.MULTILINE)
     opening = [Path(path).stem for _, path in PICTURE.findall(text)]
     first = [FINDINGS.get(source.stem[:2]), *opening]
-    pictures = sorted(folder.glob("*.png"), key=lambda path: path.stem)
+    every = sorted(folder.glob("*.png"), key=lambda path: path.stem)
+    pictures = [path for path in every if not path.stem.endswith(COLUMN)]
     pictures.sort(key=lambda path: [path.stem != slug for slug in first])
     numbers, captions = (_read(folder / f"{name}.json") for name in ("numbers", "captions"))
     return Reported(source.stem, title[1] if title else source.stem, numbers, pictures, captions)
