@@ -33,7 +33,7 @@ export function looksOf(domains) {
 
 /** The x axis of a chart by gamma, from `first`; with a place for a chosen tree or lookup. */
 export function gammaAxis(first, shape) {
-  const names = [first, 2, 4, 6, 8, 10, 12, 14, 16];
+  const names = [first, 4, 8, 12, 16]; // as in the figures
   const isApart = shape.kind !== "chain";
   return {
     low: first,
