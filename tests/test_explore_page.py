@@ -435,7 +435,8 @@ def test_a_lookup_is_a_draft_at_temperature_zero(tiny):
         assert "copied" in why or (kind == "recovered" and "rejects it" in why)
     pick(tiny, "T = 1")
     assert tiny.evaluate("explore.view.state.shape.kind") == "chain"
-    assert tiny.locator("[value=lookup]").is_disabled(), "it does not vanish"
+    assert tiny.locator("[value=lookup]").is_disabled()
+    assert tiny.locator("#lookup-choice").is_visible(), "it does not vanish"
     told = tiny.locator("#note").inner_text()
     assert "A lookup was recorded at T = 0 only" in told and "another token is chosen" in told
     slide(tiny, "gamma", 5)
