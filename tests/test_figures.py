@@ -15,6 +15,7 @@ matplotlib.use("Agg")
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from numpy.testing import assert_allclose
 from pandas.testing import assert_frame_equal
@@ -57,7 +58,7 @@ def place(tmp_path):
 def test_files_are_the_same_bytes_and_say_what_they_are(place, tmp_path):
     for folder in (place, tmp_path / "again" / "mine" / "02"):
         redraw.write_pictures(kept(folder), "by-domain")
-    for end in (".png", ".pdf", ".svg", "-column.pdf"):
+    for end in (".png", ".pdf", ".svg", "-column.pdf", "-column.png"):
         here, there = ((folder / f"by-domain{end}").read_bytes() for folder in (place, folder))
         assert here == there
     png, pdf, svg = ((place / f"by-domain.{kind}").read_bytes() for kind in ("png", "pdf", "svg"))
@@ -190,18 +191,76 @@ def test_missing_glyphs_are_said_once(place, capsys):
 # ---- looks ---------------------------------------------------------------------------------------
 
 
+def marker_of(look):
+    return look["marker"], look.get("markerfacecolor")  # filled or hollow
+
+
 @pytest.mark.parametrize("hue", ["domain", "estimator"])
 @pytest.mark.parametrize("fixed", [[], ["math", "code"], ["published", "chat"]])
 def test_twelve_series_differ_in_colour_marker_and_line(hue, fixed):
     names = [*fixed, *map(str, range(12 - len(fixed)))]
     looks = figures.looks_of(names, hue)
     for one, other in combinations(looks.values(), 2):
-        for part in ("color", "marker", "linestyle"):
+        for part in ("color", "linestyle"):
             assert one[part] != other[part]
+        assert marker_of(one) != marker_of(other)
     for name in fixed:
         assert looks[name]["color"] == style.SERIES[name]["color"]
     with_more = figures.looks_of(map(str, range(13)), hue)
     assert with_more["12"]["color"] == with_more["0"]["color"]
+
+
+@pytest.mark.parametrize("name", ["code", "math", "reasoning", "chat"])
+def test_lines_of_the_domains_are_seen_on_white(name):
+    """Contrast of lines; the darkest text of that colour is chat's name in the explorer."""
+    red, green, blue = (
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4
+        for part in to_rgb(style.SERIES[name]["color"])
+    )
+    contrast = 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
+    assert contrast >= (4.5 if name == "chat" else 3.4)
+
+
+@pytest.mark.parametrize("count", [2, 4, 12])
+def test_points_of_a_group_stand_in_half_of_its_row(count):
+    names = [str(number) for number in range(count)]
+    rows = pd.DataFrame({"x": "a", "of": names, "estimate": 0.5, "low": 0.4, "high": 0.6})
+    with figures.styled():
+        figure = figures.facets(rows, "x", "of", kind="bars")
+    places = [bars[0].get_ydata()[0] for bars in figure.axes[0].containers]
+    assert len(places) == count and 0 < max(places) - min(places) <= 0.5 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("most", "ticks"), [(6, [1, 2, 3, 4, 5, 6]), (8, [*range(1, 9)]), (16, [1, 4, 8, 12, 16])]
+)
+def test_the_same_axis_has_the_same_ticks_at_every_width(most, ticks):
+    rows = [[panel, gamma, 2.0, 1.0, 3.0] for panel in "abc" for gamma in range(1, most + 1)]
+    frame = pd.DataFrame(rows, columns=["panel", "gamma", "estimate", "low", "high"])
+    for width in (style.TWO_COLUMNS, style.ONE_COLUMN):
+        figure = redraw.draw_styled(
+            lambda: figures.facets(frame, "gamma", "panel", columns="panel"), width
+        )
+        drawn = [axes for axes in figure.axes if axes.axison]
+        assert [[*axes.get_xticks()] for axes in drawn] == [ticks] * 3
+
+
+def test_another_marker_is_filled():
+    """The options of a figure do not inherit the hollow marker of the look that they change."""
+    rows = pd.DataFrame({"x": [1, 2] * 4, "of": [*"aabbccdd"], "estimate": 1.0})
+    with figures.styled():
+        axes = figures.facets(
+            rows.assign(low=0.9, high=1.1), "x", "of", looks={"b": {"marker": "o"}}
+        ).axes[0]
+    marked = {line.get_marker(): line.get_markerfacecolor() for line in axes.lines}
+    assert marked["o"] == style.OTHER_LOOKS[3]["color"]
+
+
+def test_four_panels_of_a_column_stand_two_by_two():
+    with figures.styled(style.ONE_COLUMN):
+        shapes = [figures.row_of_panels(count, 2.5)[1] for count in (3, 4)]
+    found = [panels[0].get_subplotspec().get_geometry()[:2] for panels in shapes]
+    assert found == [(3, 1), (2, 2)]
 
 
 def test_the_explorer_has_the_colours_of_the_figures():

@@ -134,7 +134,9 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     another = notebook.start("13_public_runs", "tiny")
     assert another.figures == tmp_path / "figures/public/13"
     files = {path.name for path in ctx.figures.glob("by-domain*")}
-    assert files == {f"by-domain{end}" for end in (".csv", ".png", ".pdf", ".svg", "-column.pdf")}
+    assert files == {
+        f"by-domain{end}" for end in (".csv", ".png", ".pdf", ".svg", "-column.pdf", "-column.png")
+    }
     assert {path.name for path in ctx.figures.glob("table-1*")} == {"table-1.csv", "table-1.tex"}
     with pytest.raises(ValueError, match="by-domain.csv already holds another table"):
         ctx.export(alphas.assign(estimate=0.7), "by-domain")

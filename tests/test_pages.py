@@ -14,6 +14,7 @@ import nbformat
 import pandas as pd
 import pytest
 from browser import chromium
+from bs4 import BeautifulSoup
 from conftest import committed
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
@@ -68,6 +69,8 @@ def executed(tmp_path, monkeypatch):
     second = PNG + b"more"
     (folder / "first.png").write_bytes(PNG)
     (folder / "second.png").write_bytes(second)
+    for name in ("first", "second"):
+        (folder / f"{name}-column.png").write_bytes(PNG + name.encode())
     (folder / "rows.csv").write_text("a\n1\n")
     runs = "read from data/traces/tiny/greedy (recorded 2026-11-22)\n"
     more = f"read from {tmp_path}/traces/sampled (recorded 2026-11-23)\nsaid\n"
@@ -110,6 +113,20 @@ def test_both_pages_tell_the_same_in_the_same_order(executed):
             assert text not in page, text
         assert page.count("Answer.") == 1 and page.count("read from") == 0
     assert "<title>2. Does it run?</title>" in html
+
+
+def test_a_small_screen_shows_figures_of_one_column(executed):
+    """In the page, so that it stays one file: of the leading figure and of those of outputs. The
+    report shows none of them.
+    """
+    html = (executed.parents[2] / "build" / "tiny" / "02_it.html").read_text("utf-8")
+    shown = BeautifulSoup(html, "html.parser").find_all("picture")
+    files = [[tag.get("srcset") or tag["src"] for tag in one.find_all(True)] for one in shown]
+    pairs = [[f"{name}-column.png", f"{name}.png"] for name in ("first", "second")]
+    assert files == [[pages.embedded(executed / name) for name in pair] for pair in pairs]
+    assert {one.source["media"] for one in shown} == {"(max-width: 40rem)"}
+    found = report.reported(executed.parents[2] / "notebooks" / "02_it.ipynb", executed.parent)
+    assert [path.name for path in found.pictures] == ["first.png", "second.png"]
 
 
 def test_the_page_in_markdown_links_to_what_lies_beside_it(executed):

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -67,31 +67,12 @@ LEAD = (
     "machine. No model runs here."
 )
 KINDS = ("greedy", "sampled")  # of runs that a profile's page shows
-LARGEST = 4_000_000  # bytes of a page
-LINK = r'href="(\d\d/README\.md)"'
+LARGEST = 8_000_000  # bytes of a page
+NAMED = re.compile(r'<a data-page="(\w+)">')  # a page of the site that this one names
+READ_ON = ("00", "01", "02", "03", "04", "05", "06")  # notebooks, where the page ends
 CHOICE = ("prompts_per_domain", "domains")  # of the prompts of a set
 # parts of the page, and how high each is in a notebook
 PARTS = {"text": 1150, "tree": 620, "gamma": 680, "machine": 1150, "bench": 1080}
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What a page takes from the folder that contains it: the costs that notebook 10 measured
-    (`machine_of`), and the pages of notebooks that it links to.
-    """
-
-    measured: Costs | None = None
-    linked: tuple[str, ...] = ()
-
-    @classmethod
-    def found(cls, folder: Path) -> "Beside":
-        """What the folder of a profile's figures contains."""
-        links = sorted(set(re.findall(LINK, _asset("page.html"))))
-        linked = [link for link in links if (folder / link).is_file()]
-        return cls(machine_of(folder / "10"), tuple(linked))
-
-
-NOTHING = Beside()
 
 
 # ---- pieces --------------------------------------------------------------------------------------
@@ -122,19 +103,36 @@ def in_script(value: object) -> str:
     return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
 
 
-def page_digest(runs: Sequence[Run], beside: Beside, second: Sequence[Run] = ()) -> str:
+def page_digest(runs: Sequence[Run], measured: Costs | None, second: Sequence[Run] = ()) -> str:
     """A digest of what a page depends on: its pieces, this package's code, the runs' settings and
-    tables, and what it takes from its folder. A page that was written without the tokenizer has no
-    such digest, and is written again at every call.
+    tables, the titles of notebooks, and the measured costs. A page that was written without the
+    tokenizer has no such digest, and is written again at every call.
     """
     names = ("key", "profile", "prompt_set", "files")
     shown = [*in_order(runs), *in_order(second)]
     known = [[run.manifest[name] for name in names] for run in shown]
-    known.append([asdict(beside)])
+    known.append([_titles(), measured and asdict(measured)])
     found = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
     for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
         found.update(path.name.encode() + path.read_bytes())
     return found.hexdigest()[:32]
+
+
+def _titles() -> dict[str, str]:
+    """The title of each notebook, by its number."""
+    sources = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
+    texts = {source.name[:2]: source.read_text(encoding="utf-8") for source in sources}
+    found = {number: re.search(r"^# # \d+\. (.+)$", text, re.M) for number, text in texts.items()}
+    return {number: title[1] for number, title in found.items() if title}
+
+
+def _named() -> dict[str, str]:
+    """Each notebook by number and title, as HTML; `with_links` makes a link of it."""
+    titles = dict.fromkeys(READ_ON, "") | _titles()
+    return {
+        number: f'<a data-page="{number}">{number}{title and f". {html.escape(title)}"}</a>'
+        for number, title in titles.items()
+    }
 
 
 def in_order(runs: Sequence[Run]) -> list[Run]:
@@ -146,12 +144,16 @@ def in_order(runs: Sequence[Run]) -> list[Run]:
 
 
 def assemble(
-    packed: Packed | None, parts: Iterable[str] = PARTS, beside: Beside = NOTHING, **words: str
+    packed: Packed | None,
+    parts: Iterable[str] = PARTS,
+    measured: Costs | None = None,
+    **words: str,
 ) -> str:
     """The HTML of packed runs (None: of the parts that need none).
 
-    parts: of PARTS; all of them make the whole page with its head and foot. words: the page's
-    `title`, the `pair`, `notes` in the foot, and its `digest`.
+    parts: of PARTS; all of them make the whole page with its head and foot. measured: the costs
+    that notebook 10 measured. words: the page's `title`, the `pair`, `notes` in the foot, and its
+    `digest`.
     """
     parts = list(parts)
     shown = [*parts, "whole"] if set(parts) == set(PARTS) else parts
@@ -160,7 +162,9 @@ def assemble(
     fields = {name: html.escape(text) for name, text in words.items()}
     fields |= {"lead": LEAD, "script": code, "style": _asset("page.css")}
     fields["policy"] = POLICY.format(base64.b64encode(digest).decode())
-    fields["config"] = in_script({"parts": shown, **asdict(beside)})
+    fields["config"] = in_script({"parts": shown, "measured": measured and asdict(measured)})
+    fields |= {f"notebook_{number}": named for number, named in _named().items()}
+    fields["read_on"] = "\n".join(f"<li>{_named()[number]}</li>" for number in READ_ON)
     fields["trace"] = packed.base64 if packed else ""
     return re.sub(r"\{(\w+)\}", lambda name: fields.get(name[1], ""), _asset("page.html"))
 
@@ -169,14 +173,14 @@ def page(
     runs: Sequence[Run],
     parts: Iterable[str] = PARTS,
     per_domain: int | None = None,
-    beside: Beside = NOTHING,
+    measured: Costs | None = None,
     second: Sequence[Run] = (),
 ) -> str:
     """The page of one run, or of a greedy and a sampled run of a pair, in at most LARGEST bytes:
     with all prompts where they fit, else the first half of each domain's, and so on.
 
-    per_domain: only this many first prompts of each domain, for a
-    small page. second: runs of a second draft over the same texts. ValueError as
+    per_domain: only this many first prompts of each domain, for a small page. measured: as of
+    `assemble`. second: runs of a second draft over the same texts. ValueError as
     `trace_data.pack_runs`, and where not even one prompt of each domain fits.
     """
     runs, second = in_order(runs), in_order(second)
@@ -199,8 +203,8 @@ def page(
     pair, about = profile["name"], profile.get("description")
     words = {"title": f"speclab: explore {pair}", "notes": _notes(packed, runs, second)}
     words["pair"] = f"The pair {pair}: {about}." if about else f"The pair {pair}."
-    words["digest"] = page_digest(runs, beside, second) if tokenizer else ""
-    return assemble(packed, parts, beside, **words)
+    words["digest"] = page_digest(runs, measured, second) if tokenizer else ""
+    return assemble(packed, parts, measured, **words)
 
 
 def _notes(packed: Packed, runs: Sequence[Run], second: Sequence[Run]) -> str:
@@ -218,7 +222,7 @@ def _notes(packed: Packed, runs: Sequence[Run], second: Sequence[Run]) -> str:
         notes += (
             f" The run has up to {packed.recorded} prompts per domain. This page holds the first "
             f"{packed.prompts} of each domain, so that it has at most {LARGEST / 1e6:g} MB. All "
-            "numbers on this page are for these prompts."
+            "numbers on this page are for these prompts, and differ from those of the notebooks."
         )
     if tokenizer_of(runs[0]) is None:
         notes += " The target's tokenizer of that time is missing, so tokens are shown as ids."
@@ -295,7 +299,7 @@ def machine_of(exported: Path) -> Costs | None:
 
 def write_page(runs: Sequence[Run], path: Path, second: Sequence[Run] = ()) -> bool:
     """Write the whole page if anything that it depends on has changed. Returns whether it was
-    written. Measured costs and linked pages are read from the same folder (`Beside`).
+    written. Measured costs are read from the same folder (`machine_of`).
 
     second: as of `page`. ValueError if `path` is a file of another kind.
     """
@@ -305,12 +309,30 @@ def write_page(runs: Sequence[Run], path: Path, second: Sequence[Run] = ()) -> b
             head = content.read(4096)
     if path.exists() and MARK not in head:
         raise ValueError(f"--out {path} is not a page of this kit; name a new file")
-    beside = Beside.found(path.parent)
-    if f'content="{page_digest(runs, beside, second)}"' in head:
+    measured = machine_of(path.parent / "10")
+    if f'content="{page_digest(runs, measured, second)}"' in head:
         return False
-    html = page(runs, beside=beside, second=second).encode()
+    html = page(runs, measured=measured, second=second).encode()
     written(path, lambda place: place.write_bytes(html))
     return True
+
+
+def with_links(path: Path, folder: Path) -> Path:
+    """Copy a page into the folder of the pages of notebooks, with links to those that are there.
+    The report is always there.
+    """
+    pages = {page.name[:2]: page.name for page in folder.glob("[0-9][0-9]_*.html")}
+    pages["index"] = "index.html"
+
+    def linked(found: re.Match) -> str:
+        page = pages.get(found[1])
+        return f'<a data-page="{found[1]}" href="{page}">' if page else found[0]
+
+    text = NAMED.sub(linked, path.read_text(encoding="utf-8")).encode()
+    copied = folder / path.name
+    if not copied.is_file() or copied.read_bytes() != text:
+        written(copied, lambda there: there.write_bytes(text))
+    return copied
 
 
 def show(
@@ -323,16 +345,14 @@ def show(
     kernel and in the notebook's exported HTML. A headless run shows nothing.
 
     runs: as of `page`; none is needed for "bench". per_domain: as of `page`. measured: as of
-    `Beside`.
+    `assemble`.
     """
     from IPython.display import HTML, display
 
     if not notebook.is_open():
         return
     content = (
-        page(runs, parts, per_domain, Beside(measured))
-        if runs
-        else assemble(None, parts, title="speclab")
+        page(runs, parts, per_domain, measured) if runs else assemble(None, parts, title="speclab")
     )
     height = sum(PARTS[part] for part in parts)
     frame = (

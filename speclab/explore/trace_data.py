@@ -95,9 +95,10 @@ def pack_runs(
     header["prompts"] = {p.prompt_id: p.text for p in prompts if p.prompt_id in shown}
     header["top"] = TOP if details else 0
     header["runs"] = about
-    raw = gzip.compress(_layout(header, columns), 9, mtime=0)
     shown_prompts = max(_prompts_per_domain(text.trace) for text in texts)
     recorded = max(text.recorded for text in texts)
+    header |= {"shown": shown_prompts, "recorded": recorded}
+    raw = gzip.compress(_layout(header, columns), 9, mtime=0)
     return Packed(base64.b64encode(raw).decode(), shown_prompts, recorded)
 
 

@@ -24,6 +24,7 @@ from nbformat.v4 import new_output
 from speclab.plain import Facts, digest_of, sha256_of
 from speclab.show import notebook as kit
 from speclab.show import pictures
+from speclab.show.redraw import COLUMN
 from speclab.study.profiles import ROOT
 from speclab.study.runs import written
 
@@ -39,6 +40,7 @@ FIGURE = re.compile(r"\]\([^()\s]*/([\w-]+\.png)\)")  # the address of a picture
 NOTEBOOK = re.compile(r"\[([^\]]*)\]\((\d\d_\w+)\.ipynb\)")  # a link to another one
 FILE = re.compile(r"\]\((\.\./[^()\s]+)\)")  # the address of another file
 RUN = re.compile(r"read from (.+) \(recorded (\d{4}-\d\d-\d\d)\)")  # see `runs.load_or_record`
+NARROW = '<picture><source media="(max-width: 40rem)" srcset="{}">{}</picture>'
 SHOWN_ABOVE = "*The figure is at the top of this page.*"
 # what Markdown takes of an output: the first that is there
 PREFERRED = ["text/markdown", "image/png", "text/html", "text/plain"]
@@ -175,7 +177,8 @@ def html_exporter() -> HTMLExporter:
 
 def to_html(notebook: Path, folder: Path, others: Collection[str] = ()) -> Path:
     """Write an executed notebook as HTML beside it (`page.html.j2`). Its pictures are in the page;
-    each links to its file in `folder`. others: notebooks whose pages this call writes too.
+    each links to its file in `folder`, and a small screen shows it at the width of one column.
+    others: notebooks whose pages this call writes too.
     """
     build = notebook.parent
     there = {path.stem for path in build.glob("[0-9]*.html")}.union(others)
@@ -186,17 +189,22 @@ def to_html(notebook: Path, folder: Path, others: Collection[str] = ()) -> Path:
         for output in cell.get("outputs", ()):
             if text := output.get("data", {}).get("text/markdown"):
                 output.data["text/markdown"] = with_formulas(text)
+    columns = folder.glob(f"*{COLUMN}.png")  # for small screens
+    narrow = {path.name.replace(COLUMN, ""): embedded(path) for path in columns}
     facts = {
         "around": around(notebook.stem, there),
         "folder": relative(folder, build),
         "css": CSS,
+        "narrow": narrow,
     }
     text, _ = html_exporter().from_notebook_node(book, {"page": facts | book.metadata})
 
     def in_the_page(match: re.Match) -> str:
-        return f'src="{embedded(build / match[1])}"'
+        shown = match[0].replace(match[1], embedded(build / match[1]))
+        source = narrow.get(Path(match[1]).name)
+        return NARROW.format(source, shown) if source else shown
 
-    text = re.sub(r'src="([^":]+\.png)"', in_the_page, text)
+    text = re.sub(r'<img [^>]*?src="([^":]+\.png)"[^>]*>', in_the_page, text)
     tables = rf"<code>({folder.name}/([\w-]+\.csv))</code>"
     text = re.sub(tables, rf'<a href="{facts["folder"]}/\2"><code>\1</code></a>', text)
     return _written(notebook.with_suffix(".html"), text)

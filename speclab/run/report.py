@@ -18,6 +18,7 @@ from speclab.estimates import counted
 from speclab.plain import Facts, brief, read_json
 from speclab.run.pages import CSS, PAGE, PICTURE, TEMPLATES, embedded, relative
 from speclab.show.notebook import drawn_in
+from speclab.show.redraw import COLUMN
 from speclab.study.profiles import ROOT, Profile
 from speclab.study.runs import sizes_of, written
 
@@ -107,10 +108,12 @@ def write_index(
     opening, explore = figures / "explore.png", figures / "explore.html"
     for folder, notebooks in ((build, here), (figures, drawn)):
         address = partial(relative, folder=folder)
+        copied = folder / explore.name  # with links to the pages beside it
+        explorer = copied if copied.is_file() else explore
         text = template().render(
             profile=profile,
             prompts=prompts_of(profile),
-            explore=explore if explore.is_file() else None,
+            explore=explorer if explorer.is_file() else None,
             opening=opening if opening.is_file() and explore.is_file() else None,
             name=figures.name,
             notebooks=notebooks,
@@ -142,7 +145,8 @@ def reported(source: Path, figures: Path) -> Reported:
     title = re.search(r"^# (.+)$", text, re.MULTILINE)
     opening = [Path(path).stem for _, path in PICTURE.findall(text)]
     first = [FINDINGS.get(source.stem[:2]), *opening]
-    pictures = sorted(folder.glob("*.png"), key=lambda path: path.stem)
+    every = sorted(folder.glob("*.png"), key=lambda path: path.stem)
+    pictures = [path for path in every if not path.stem.endswith(COLUMN)]
     pictures.sort(key=lambda path: [path.stem != slug for slug in first])
     numbers, captions = (_read(folder / f"{name}.json") for name in ("numbers", "captions"))
     return Reported(source.stem, title[1] if title else source.stem, numbers, pictures, captions)

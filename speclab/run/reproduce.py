@@ -847,7 +847,7 @@ def write_report(call: Call) -> Path:
     remarks = {
         stamp.name: report.remark(stamp, described, is_stale(call, stamp)) for stamp in stamps
     }
-    write_explorer(head, call.figures)
+    write_explorer(head, call.figures, call.build)
     return report.write_index(call.build, call.figures, head, stamps, remarks)
 
 
@@ -864,14 +864,15 @@ def is_stale(call: Call, stamp: Stamp) -> bool:
     return not again.is_current(stamp, digest(again, *again.notebooks))
 
 
-def write_explorer(profile: Profile, figures: Path) -> None:
-    """Write explore.html into the figures folder if its content has changed. If it cannot be
-    written, print why.
+def write_explorer(profile: Profile, figures: Path, build: Path) -> None:
+    """Write explore.html into the figures folder if its content has changed, and beside the pages
+    a copy with links to them. If it cannot be written, print why.
     """
     try:
         runs = explorer.runs_there(profile)
         heads = explorer.heads_there(profile, runs)
         explorer.write_page(runs, figures / "explore.html", heads)
+        explorer.with_links(figures / "explore.html", build)
     except (ValueError, RunError) as error:
         print(f"explore.html is not written: {error}")
 

@@ -22,13 +22,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.mathtext import math_to_image
 from matplotlib.text import Text
-from matplotlib.ticker import Formatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import (
+    FixedLocator,
+    Formatter,
+    FuncFormatter,
+    Locator,
+    LogLocator,
+    MaxNLocator,
+    MultipleLocator,
+    NullLocator,
+)
 
 from speclab.show import style
 from speclab.stats import NUMBERS
 
 LEAST_PANEL, LEAST_BARS = 1.25, 1.1  # smallest width of a panel, in inches
 FORMULA = 13  # points, as large as the text of a page
+EACH, EVERY_FOURTH = 8, 24  # largest whole numbers with such ticks
 GROUP_LABELS = 1.2  # inches for the names of groups on the y axis
 
 
@@ -92,10 +102,13 @@ def subplots(
 
 
 def row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with panels side by side, or stacked if it is narrow."""
-    shape = (count, 1) if is_narrow() else (1, count)
-    tall = 0.75 * height * count if is_narrow() else height
-    figure, grid = subplots(*shape, height=tall, squeeze=False, **options)
+    """A figure with panels side by side. If it is narrow, they are stacked, and four of them stand
+    two by two.
+    """
+    wide = count if not is_narrow() else 2 if count == 4 else 1
+    lines = count // wide
+    tall = 0.75 * height * lines if is_narrow() else height
+    figure, grid = subplots(lines, wide, height=tall, squeeze=False, **options)
     return figure, list(grid.flat)
 
 
@@ -288,7 +301,8 @@ def interval_bars(
     groups = pd.unique(whole[x])
     looks = looks or looks_of(pd.unique(whole[hue]), hue)
     error = "xerr" if horizontal else "yerr"
-    step = 0.7 / max(len(looks), 3) if apart else 0
+    # all points of a group stand in half of its row
+    step = min(0.2, 0.5 / max(len(looks) - 1, 1)) if apart else 0
     for index, (name, look) in enumerate(looks.items()):
         rows = frame[frame[hue] == name]
         middle = pd.Index(groups).get_indexer(rows[x])
@@ -320,7 +334,20 @@ def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str, looks: M
             axes.fill_between(rows[x], low, high, color=look["color"], alpha=0.15, linewidth=0)
         axes.plot(rows[x], value, **look)
     if pd.api.types.is_integer_dtype(frame[x]):
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        axes.xaxis.set_major_locator(whole_ticks(frame[x]))
+    elif x == "c" and frame[x].max() <= 2:
+        axes.xaxis.set_major_locator(MultipleLocator(0.2))
+
+
+def whole_ticks(values: pd.Series) -> Locator:
+    """The ticks of whole numbers from 1, such as gamma and depth, the same in panels of any width:
+    each up to EACH, above it the first and every fourth. Others: what fits.
+    """
+    low, high = values.min(), values.max()
+    if low not in (0, 1) or high > EVERY_FOURTH:
+        return MaxNLocator("auto", integer=True)
+    known = range(low, high + 1) if high <= EACH else [low, *range(4, high + 1, 4)]
+    return FixedLocator([*known])
 
 
 # ---- kinds of figure -----------------------------------------------------------------------------
@@ -390,7 +417,7 @@ def facets(
         sharex=share_y or not lying,
         sharey=share_y or lying,
     )
-    series = {name: look | looks.get(str(name), {}) for name, look in series.items()}
+    series = {name: _changed(look, looks.get(str(name), {})) for name, look in series.items()}
     for axes, (row, column) in zip(grid.flat, panels, strict=False):
         wanted = {key: value for key, value in ((columns, column), (rows, row)) if key}
         is_part = frame[[*wanted]].eq([*wanted.values()]).all(axis=1)
@@ -428,6 +455,12 @@ def facets(
     figure.supylabel(x_label if lying else y_label)
     legend_above(figure, *drawn)
     return figure
+
+
+def _changed(look: Mapping, own: Mapping) -> dict[str, Any]:
+    """A look with its own options; another marker is filled."""
+    kept = {key: look[key] for key in look if key != "markerfacecolor" or "marker" not in own}
+    return {**kept, **own}
 
 
 class _Percent(Formatter):

@@ -70,7 +70,8 @@ class Context:
         """Draw `data` by a function that returns a Figure (`figures.subplots`), and show the
         picture, its title above and its caption under it.
 
-        Writes slug.csv (the data), slug.png, .pdf and .svg at two columns, slug-column.pdf at one.
+        Writes slug.csv (the data), slug.png, .pdf and .svg at two columns, slug-column.pdf and
+        .png at one.
         If the function is the package's and not the notebook's own, it also writes the recipe by
         which `python -m speclab figure` draws it again (figures.json); options: what JSON can hold.
         title: what the figure shows, a computed sentence; caption: how to read

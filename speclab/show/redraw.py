@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 RECIPES, CAPTIONS = "figures.json", "captions.json"
 FORMATS = ("pdf", "svg", "png")
+COLUMN = "-column"  # ends the name of a picture at the width of one column
 FUNCTION = re.compile(r"speclab(\.[a-z_0-9]+)+")
 AGAIN = "run its notebook again"
 TOO_SMALL = "collapsed to zero"  # in matplotlib's warning when text leaves no room for a panel
@@ -247,7 +248,7 @@ def picture(figure: "Figure", kind: str, title: str = "", subject: str = "") -> 
 
 def write_pictures(folder: Path, slug: str) -> None:
     """Write the pictures of a figure: slug.png, slug.pdf and slug.svg at the width of two columns,
-    and slug-column.pdf at the width of one.
+    and slug-column.pdf and slug-column.png (for small screens) at the width of one.
     """
     from speclab.show import style
 
@@ -277,7 +278,8 @@ def draw_once(
 
 def _save(two: "Figure", one: "Figure", folder: Path, slug: str, title: str) -> None:
     """Write the pictures of a figure that is drawn at both widths."""
-    for figure, end in ((two, ".png"), (two, ".pdf"), (two, ".svg"), (one, "-column.pdf")):
+    wide = [(two, f".{kind}") for kind in FORMATS]
+    for figure, end in (*wide, (one, f"{COLUMN}.pdf"), (one, f"{COLUMN}.png")):
         content = picture(figure, end[-3:], title, caption_of(folder, slug))
         written(folder / f"{slug}{end}", lambda path, content=content: path.write_bytes(content))
 

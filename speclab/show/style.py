@@ -3,8 +3,9 @@
 This module has constants only, and only figures read them, so a change makes no notebook stale.
 `make reproduce` then redraws all figures from their data (`speclab.show.redraw`).
 
-The colours are Okabe and Ito's (jfly.uni-koeln.de/color) and four of Paul Tol's. No two of the
-twelve looks share a colour, a marker or a line style, so figures can also be read in grey.
+The colours are Okabe and Ito's (jfly.uni-koeln.de/color), one of them darker, and four of Paul
+Tol's. No two of the twelve looks share a colour, a marker (filled or hollow) or a line style, so
+figures can also be read in grey.
 """
 
 from typing import Any
@@ -34,13 +35,13 @@ DOMAIN_LOOKS = (  # for the kit's own domains, and the first four of any other d
     _look("#0072B2", "o", "-"),
     _look("#D55E00", "s", "--"),
     _look("#009E73", "D", "-."),
-    _look("#CC79A7", "^", ":"),
+    _look("#B5478A", "^", ":"),
 )
 OTHER_LOOKS = (
     _look("#444444", "P", (0, (8, 2))),
     _look("#E69F00", "v", (0, (4, 1, 1, 1))),
     _look("#56B4E9", "X", (0, (1, 1))),
-    _look("#8C6D1F", "*", (0, (2, 1))),
+    _look("#8C6D1F", "s", (0, (2, 1))) | {"markerfacecolor": "white"},
     _look("#332288", "d", (0, (6, 1, 1, 1, 1, 1))),
     _look("#882255", "p", (0, (3, 3))),
     _look("#44AA99", "h", (0, (8, 2, 2, 2))),

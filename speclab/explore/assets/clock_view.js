@@ -46,7 +46,7 @@ function doing(lane, now) {
   if (!block) return `${count}. The text is finished.`;
   const drafting = block.parts.filter(([kind]) => kind === "draft")
     .reduce((sum, [, time]) => sum + time, 0);
-  if (now < block.start + drafting) return `${count}. The draft proposes tokens.`;
+  if (drafting && now + 1e-9 < block.start + drafting) return `${count}. The draft proposes tokens.`;
   return block.drafted
     ? `${count}. The target checks ${plural(block.drafted, "token")}.`
     : `${count}. The target computes the next token.`;

@@ -16,6 +16,9 @@ const RULES = {
     + "with the probability that the target gives it.",
 };
 
+const LOOKUP_IS = "What followed the same tokens before is copied";
+export const NO_LOOKUP = "A lookup was recorded at T = 0 only";
+
 const SHAPES = {
   chain: "Draft (chain): tokens in a row.",
   tree: "Draft (tree): several choices for each token, up to the budget of drafted tokens.",
@@ -89,10 +92,12 @@ function writeTexts(view) {
 
 /** Values beside the sliders, and which sliders are shown. */
 export function drawSettings(view) {
-  const { state, run } = view;
+  const { state, run, trace } = view;
   const { shape } = state;
   for (const kind of ["chain", "tree", "lookup"]) byId(`${kind}-row`).hidden = kind !== shape.kind;
-  byId("lookup-choice").hidden = !hasCopies(run);
+  byId("lookup-choice").hidden = !trace.runs.some(hasCopies);
+  byId("lookup-choice").title = hasCopies(run) ? LOOKUP_IS : NO_LOOKUP;
+  document.querySelector("[value=lookup]").disabled = !hasCopies(run);
   check("kind", shape.kind);
   const values = { ...shape, otherwise: shape.gamma };
   for (const name of ["gamma", "depth", "branches", "budget", "least", "otherwise"]) {

@@ -168,7 +168,7 @@ function bar(value, kind) {
 function rowOf(view, row, facts) {
   const own = row.token === facts.token;
   const name = el("td", null, word(view.trace.strings[row.token], 16));
-  if (own) name.append(el("span", { class: "tag" }, "the text's"));
+  if (own) name.append(" ", el("span", { class: "tag" }, "the text's"));
   const rank = row.rank === null ? "–" : row.rank + 1;
   const cell = (value, kind) => value === null
     ? el("td", { class: "number" }, "not recorded")
@@ -193,7 +193,7 @@ function choices(view, facts) {
     el("tbody", null, rows.map((row) => {
       const line = rowOf(view, row, facts);
       if (row.token === facts.targetTop) {
-        line.children[1].append(el("span", { class: "tag" }, "target's best"));
+        line.children[1].append(" ", el("span", { class: "tag" }, "target's best"));
       }
       return line;
     })));

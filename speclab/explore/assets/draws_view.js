@@ -36,6 +36,11 @@ export function hasToken(view) {
   return Boolean(view.trace && view.trace.top && view.run.temperature > 0);
 }
 
+/** Is there sampled text, whose tokens can be drawn at its temperature? */
+function hasSampled(view) {
+  return Boolean(view.trace && view.trace.top && view.trace.runs.some((run) => run.temperature > 0));
+}
+
 function sourceOf(view) {
   const { draws, bench } = view.state;
   return draws.source === "token" && hasToken(view) ? ofToken(view) : ofFiveWords(bench);
@@ -71,8 +76,9 @@ function sentenceOf(draws, source) {
   const shares = draws.lossless.slice(0, source.p.length).map((count) => count / draws.drawn);
   const away = fixed(totalVariation(source.p, shares));
   const expected = fixed(expectedVariation(source.p, draws.drawn));
-  return `After ${plural(draws.drawn, "word")} the lossless rule is ${away} away from p (total `
-    + `variation). Chance alone gives about ${expected}. ${lossy}`;
+  return `The lossless rule follows p. After ${plural(draws.drawn, "word")} its shares differ from p `
+    + `by ${away} (total variation), and as many words drawn from p itself would differ by about `
+    + `${expected}. ${lossy}`;
 }
 
 export function drawDraws(view) {
@@ -89,7 +95,12 @@ export function drawDraws(view) {
   const high = Math.min(1, Math.ceil(highest * 5 + 0.2) / 5);
   const whole = byId("draws-picture").clientWidth;
   const width = whole > 640 ? Math.floor((whole - 16) / 2) : whole;
-  byId("draws-source").hidden = !hasToken(view);
+  const [isSampled, isThere] = [hasSampled(view), hasToken(view)];
+  byId("draws-source").hidden = !isSampled;
+  document.querySelector("[name=source][value=token]").disabled = !isThere;
+  put("draws-note", isSampled && !isThere
+    ? `At temperature ${view.run.temperature} the target draws nothing, so only the five words can be `
+      + "drawn. Choose a higher temperature to draw the chosen token." : []);
   document.querySelector(`[name=source][value=${isToken ? "token" : "words"}]`).checked = true;
   put("draws-seed", draws.seed);
   put("draws-words", sentenceOf(draws, source));

@@ -3,11 +3,11 @@
 import { lineChart, ticks } from "./chart.js";
 import { byId, el, fixed, put, withInterval } from "./dom.js";
 import {
-  chosenWords, domainInterval, domainSums, domainsOf, draftsOf, hasCopies, LARGEST_GAMMA, runOf,
-  shapeWords, textSums, tokensPerPass,
+  chosenWords, domainInterval, domainSums, domainsOf, draftsOf, hasCopies, isDrafted, LARGEST_GAMMA,
+  ofTexts, runOf, shapeWords, textSums, tokensPerPass,
 } from "./model.js";
 
-const MARKERS = ["circle", "square", "diamond", "triangle", "block", "tip", "saltire", "star", "thin",
+const MARKERS = ["circle", "square", "diamond", "triangle", "block", "tip", "saltire", "frame", "thin",
   "pentagon", "hexagon", "plus"];
 const FIXED = { code: 0, math: 1, reasoning: 2, chat: 3, instructcoder: 0, gsm8k: 1, cnn: 2,
   sharegpt: 3 };
@@ -33,7 +33,7 @@ export function looksOf(domains) {
 
 /** The x axis of a chart by gamma, from `first`; with a place for a chosen tree or lookup. */
 export function gammaAxis(first, shape) {
-  const names = [first, 2, 4, 6, 8, 10, 12, 14, 16];
+  const names = [first, 4, 8, 12, 16]; // as in the figures
   const isApart = shape.kind !== "chain";
   return {
     low: first,
@@ -100,6 +100,7 @@ function sentenceOf(domains, own, name) {
 
 /** Tokens per target pass of all texts, for each draft of a page that has two. */
 function draftsWords({ trace, run }, shape) {
+  if (!isDrafted(shape)) return "";
   const drafts = draftsOf(trace).map((draft) => trace.runs[runOf(trace, draft, run.temperature)]);
   const there = drafts.filter((one) => one && (shape.kind !== "lookup" || hasCopies(one)));
   if (there.length < 2) return "";
@@ -117,7 +118,7 @@ export function drawGamma(view, act) {
     .map((line) => ({ name: line.name, value: valueOf(line) }))
     .sort((a, b) => b.value - a.value);
   const sentence = sentenceOf(domains, valueOf(lines[lines.length - 1]), chosenWords(view));
-  put("gamma-words", sentence, draftsWords(view, shape));
+  put("gamma-words", sentence, draftsWords(view, shape), ofTexts(view.trace));
   put("gamma-note", `${intervalNote(run)} Click a gamma to choose it.`);
   const high = highest(lines) + 0.2;
   const width = byId("gamma-picture").clientWidth;

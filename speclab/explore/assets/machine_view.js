@@ -8,7 +8,7 @@ import { byId, el, fixed, inWords, listed, plural, put, svg, times, withInterval
 import { chainOf, gammaAxis, highest, intervalNote, looksOf, TREE_AT } from "./gamma_view.js";
 import { BATCHES, KNEES, MEASURED } from "./machine.js";
 import {
-  domainInterval, domainSums, domainsOf, LARGEST_GAMMA, shapeWords, tokensPerPass, treeOf,
+  domainInterval, domainSums, domainsOf, LARGEST_GAMMA, ofTexts, shapeWords, tokensPerPass, treeOf,
 } from "./model.js";
 import { depthOf } from "./replay.js";
 
@@ -177,7 +177,7 @@ function drawTimeline(view) {
   const one = isMixed ? "an average block" : "a block";
   const words = `In ${domain} ${one} with ${shapeWords(state.shape)} takes ${fixed(time)} target `
     + `passes. Plain decoding takes ${fixed(tokens)} for the same number of tokens, so the `
-    + `expected speed-up is ${times(gain)}.`;
+    + `expected speed-up is ${times(gain)}.${ofTexts(view.trace)}`;
   put("timeline-words", words);
   put("timeline", svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": words },
@@ -215,7 +215,7 @@ export function drawMachineSettings({ state: { machine }, run, trace }) {
 
 export function drawMachine(view, act) {
   const choices = domainsOf(view.run).map((domain) => choiceOf(view, domain));
-  put("machine-words", sentenceOf(choices));
+  put("machine-words", sentenceOf(choices), ofTexts(view.trace));
   put("machine-picture", chartOf(choices, view, act));
   const { kind } = view.state.shape;
   const other = kind === "chain" ? "" : ` and the chosen ${kind}`;

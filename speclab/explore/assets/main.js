@@ -3,7 +3,9 @@
 import { addressOf, stateAt } from "./address.js";
 import { BENCH, drawBench, writeBench } from "./bench_view.js";
 import { drawClock, stopClock } from "./clock_view.js";
-import { drawChoices, drawSettings, listen, listenToBench, writeChoices } from "./controls.js";
+import {
+  drawChoices, drawSettings, listen, listenToBench, NO_LOOKUP, writeChoices,
+} from "./controls.js";
 import { canUnpack, columnOf, unpack } from "./data.js";
 import { drawDetails } from "./details_view.js";
 import { byId, isStill, put } from "./dom.js";
@@ -11,7 +13,9 @@ import { drawDraws, drawMore, noDraws } from "./draws_view.js";
 import { chainOf, drawGamma } from "./gamma_view.js";
 import { firstMachine, machinesOf } from "./machine.js";
 import { drawMachine } from "./machine_view.js";
-import { cutOf, domainsOf, draftsOf, hasCopies, middleText, placesOf, textsOf } from "./model.js";
+import {
+  cutOf, domainsOf, draftsOf, hasCopies, heldTexts, middleText, placesOf, textsOf,
+} from "./model.js";
 import {
   drawBeside, drawLegend, drawStep, drawSummary, drawText, markChosen,
 } from "./text_view.js";
@@ -19,6 +23,7 @@ import { drawTour, FIRST_TREE, stepsOf } from "./tour.js";
 import { drawTree } from "./tree_view.js";
 
 const PLAYING_MS = 900; // per block
+const SAID_MS = 4000; // for how long a remark is shown
 const LOOKUP = { kind: "lookup", least: 3, gamma: 0 };
 const NARROW = "(max-width: 60rem)"; // where the explanation of a token is a sheet
 
@@ -28,7 +33,7 @@ const machines = machinesOf(config.measured);
 const view = {
   machines,
   steps: [],
-  tour: { number: -1, isShown: false },
+  tour: { number: -1, isShown: false, guesses: [] },
   state: {
     run: 0,
     text: 0,
@@ -126,24 +131,32 @@ function stop() {
 }
 
 const act = {
-  change(update) {
+  change(update, note = "") {
     stop();
+    if (shows("text")) put("note", note);
     Object.assign(view.state, { step: null }, update);
     if (view.state.draws.source === "token") act.forget({});
     cut();
     drawAll();
   },
   toRun(number) {
+    const before = view.run.temperature;
     const prompt = view.run.prompt[view.state.text];
     view.state.run = number;
     const same = view.run.prompt.indexOf(prompt);
     const text = same >= 0 ? same : 0;
     const { shape, lastOf } = view.state;
     const isThere = shape.kind !== "lookup" || hasCopies(view.run);
-    act.change({ text, position: null, shape: isThere ? shape : lastOf.chain });
+    const { temperature } = view.run;
+    const notes = [];
+    if (temperature !== before) {
+      notes.push(`At T = ${temperature} the recorded text is another one, so another token is chosen.`);
+    }
+    if (!isThere) notes.push(`${NO_LOOKUP}, so the draft is a chain now.`);
+    act.change({ text, position: null, shape: isThere ? shape : lastOf.chain }, notes.join(" "));
   },
   toDraft(number) {
-    const { position } = view.state; // of the same text
+    const { position } = view.state; // in the same text
     act.toRun(number);
     act.select(position);
   },
@@ -156,6 +169,9 @@ const act = {
   select(position, focus = false) {
     const last = view.cut.tokens.length - 1;
     view.state.position = Math.min(last, Math.max(0, position));
+    const { step } = view.state; // no further than what is written
+    const { block } = view.cut.tokens[view.state.position];
+    if (step !== null && block > step) act.writeTo(block);
     markChosen(view.state.position, focus);
     drawToken(view.state.position);
     if (view.state.draws.source === "token") act.drawAnew({});
@@ -176,7 +192,14 @@ const act = {
     const { cut: { tokens }, state } = view;
     const rejected = tokens.filter((token) => token.kind === "recovered");
     const next = rejected.find((token) => token.position > state.position) ?? rejected[0];
-    if (next) act.select(next.position, true);
+    if (!next) return;
+    stop();
+    if (state.step !== null) act.writeTo(next.block);
+    act.select(next.position, true);
+  },
+  writeTo(block) {
+    view.state.step = block;
+    drawTextPart();
   },
   find(words) {
     if (!words) {
@@ -188,7 +211,9 @@ const act = {
     const next = places.findIndex(({ text, position }) =>
       text > state.text || (text === state.text && position > state.position));
     const number = Math.max(0, next);
-    put("found", places.length ? `${number + 1} of ${places.length}` : "not found");
+    const count = places.length ? `${number + 1} of ${places.length}` : "not found";
+    const held = heldTexts(view.trace);
+    put("found", held ? `${count}, in ${held}` : count);
     if (places.length) act.change(places[number]);
   },
   beside(update) {
@@ -270,22 +295,38 @@ const act = {
     } catch {
       put("copied", "This browser does not let the page copy. Copy the address above.");
     }
+    setTimeout(() => put("copied"), SAID_MS);
   },
   /** A step of the tour; its panel moves to the section that it speaks of. */
   tour(number) {
-    const step = view.steps[number];
-    view.tour = { number: step ? number : -1, isShown: false };
+    const { steps, tour } = view;
+    const step = steps[number];
+    tour.number = number <= steps.length ? number : -1;
+    tour.isShown = false;
     const panel = byId("tour");
-    if (step) byId(step.section).before(panel);
-    else document.querySelector("header").after(panel);
+    const section = step ? step.section : "read-section";
+    if (tour.number < 0) document.querySelector("header").after(panel);
+    else byId(section).before(panel);
     if (step) act.toSaved(step.section, step.before);
     drawTour(view, act);
     panel.focus({ preventScroll: true });
+    act.toPanel();
+  },
+  toPanel() {
+    const panel = byId("tour");
+    const bar = document.querySelector(".controls");
+    const covered = getComputedStyle(bar).position === "sticky" ? bar.offsetHeight : 0;
+    panel.style.scrollMarginTop = `${covered + 12}px`;
     panel.scrollIntoView({ block: "start", behavior: isStill() ? "auto" : "smooth" });
   },
   toSaved(section, state) {
-    if (section === "beside-section") byId("beside-part").open = true;
+    byId("beside-part").open = section === "beside-section";
     act.change(state);
+  },
+  guess(place) {
+    const { guesses, number } = view.tour;
+    guesses[number] ??= place;
+    act.showAnswer();
   },
   showAnswer() {
     const step = view.steps[view.tour.number];
@@ -293,6 +334,7 @@ const act = {
     act.toSaved(step.section, step.after);
     drawTour(view, act);
     byId("tour-next").focus({ preventScroll: true });
+    act.toPanel();
   },
 };
 
@@ -322,9 +364,6 @@ function watchWidth() {
 async function start() {
   for (const part of document.querySelectorAll("[data-part]")) {
     part.hidden = !part.dataset.part.split(" ").some(shows);
-  }
-  for (const link of document.querySelectorAll(".more a")) {
-    if (!config.linked.includes(link.getAttribute("href"))) link.removeAttribute("href");
   }
   document.body.classList.toggle("framed", !shows("whole"));
   if (shows("bench")) {

@@ -20,9 +20,14 @@ export function nameOf(shape) {
   return `tree:${shape.depth},${shape.branches},${shape.budget}`;
 }
 
+/** Does a shape need a draft model? */
+export function isDrafted(shape) {
+  return shape.kind === "tree" || shape.gamma > 0;
+}
+
 /** A shape as a reader calls it; with the name of the draft where a page has two. */
 export function shapeWords(shape, draft = "") {
-  if (draft) return `${shapeWords(shape)} (${draft})`;
+  if (draft && isDrafted(shape)) return `${shapeWords(shape)} (${draft})`;
   if (shape.kind === "tree") return `tree ${shape.depth}, ${shape.branches}, ${shape.budget}`;
   if (shape.kind === "lookup") return shape.gamma ? `gamma ${shape.gamma} + lookup` : "lookup";
   return shape.gamma ? `gamma ${shape.gamma}` : "plain decoding";
@@ -125,6 +130,17 @@ export function chosenWords({ trace, run, state }) {
 /** The number of the run of a draft at a temperature; -1 where it is not on this page. */
 export function runOf(trace, draft, temperature) {
   return trace.runs.findIndex((run) => run.draft === draft && run.temperature === temperature);
+}
+
+/** Which texts a page holds, where it does not hold all. */
+export function heldTexts({ shown, recorded }) {
+  return shown < recorded ? `the first ${shown} of ${recorded} texts per domain` : "";
+}
+
+/** The same as a sentence about numbers. */
+export function ofTexts(trace) {
+  const held = heldTexts(trace);
+  return held && ` The numbers are from ${held}.`;
 }
 
 export function domainsOf(run) {

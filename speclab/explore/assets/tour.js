@@ -4,35 +4,43 @@ import { byId, el, fixed, inWords, plural, put, targetPasses, times, word } from
 import { chainOf } from "./gamma_view.js";
 import { choiceOf } from "./machine_view.js";
 import {
-  cutOf, domainsOf, domainSums, middleText, shapeWords, textsOf, textSums, tokensPerPass,
+  cutOf, domainsOf, domainSums, middleText, ofTexts, shapeWords, textsOf, textSums, tokensPerPass,
 } from "./model.js";
 
 export const FIRST_TREE = { kind: "tree", depth: 3, branches: 2, budget: 8 };
 const [CHEAP, EXPENSIVE] = [0.05, 0.3]; // c
+const [ODD, EVEN] = [[1, 3, 5], [2, 3, 4]]; // tokens of a pass at gamma 4, of which one is right
+const [FEW, MANY] = [20, 50]; // % of the target passes
+const [HARD, EASY] = [1.3, 2]; // tokens per target pass
 
 function greedyRun(trace) {
   return Math.max(0, trace.runs.findIndex((run) => run.temperature === 0));
 }
 
-/** One block of a median text, with a rejection after as many kept tokens as there are. */
+/** One block of a median text, with a rejection after as many kept tokens as there are; not the
+ * first, so that the text before it can be shown. Null where the text is a single block. */
 function onePass(view) {
   const run = greedyRun(view.trace);
   const recorded = view.trace.runs[run];
   const text = middleText(recorded, domainsOf(recorded)[0], chainOf(4));
   const { blocks } = cutOf(recorded, text, chainOf(4), 1);
-  const rejected = blocks.filter((block) => block.ending === "recovered");
+  const later = blocks.slice(1);
+  if (!later.length) return null;
+  const rejected = later.filter((block) => block.ending === "recovered");
   const most = Math.max(0, ...rejected.map((block) => block.accepted));
-  const found = rejected.find((block) => block.accepted === most) ?? blocks[0];
+  const found = rejected.find((block) => block.accepted === most) ?? later[0];
   const step = blocks.indexOf(found);
   const position = found.start + found.emitted - 1;
   const state = { run, text, shape: chainOf(4), seed: 1 };
   return {
     title: "One target pass",
     section: "text-section",
-    before: { ...state, position: found.start, step: Math.max(0, step - 1) },
+    before: { ...state, position: found.start - 1, step: step - 1 },
     words: "The text is written up to here. The draft now proposes "
       + `${plural(found.drafted, "token")}, and one target pass checks them.`,
-    question: "How many new tokens will this one pass yield? Guess first.",
+    question: "How many new tokens will this one pass yield?",
+    guesses: (found.emitted % 2 ? ODD : EVEN).map(String),
+    right: (found.emitted % 2 ? ODD : EVEN).indexOf(found.emitted),
     after: { ...state, position, step },
     answer: () => {
       const token = word(view.trace.strings[view.column("token")[position]]);
@@ -59,18 +67,22 @@ function longerDraft(view) {
   const [domain] = domainsOf(recorded).sort((a, b) => rate(b) - rate(a));
   const text = middleText(recorded, domain, chainOf(4));
   const state = { run, text, seed: 1, step: null, position: null };
+  const [short, long] = [4, 16].map((gamma) => textSums(recorded, text, chainOf(gamma)));
+  const saved = Math.round(100 * (1 - long.blocks / short.blocks));
   return {
     title: "A longer draft",
     section: "beside-section",
     before: { ...state, shape: chainOf(4), beside: 4, besideDraft: recorded.draft },
     words: "With gamma 4 the draft proposes 4 tokens before each target pass.",
-    question: "What happens at gamma 16? Guess how many target passes it saves.",
+    question: "What share of the target passes does gamma 16 save?",
+    guesses: [`less than ${FEW} %`, `${FEW} to ${MANY} %`, `more than ${MANY} %`],
+    right: saved < FEW ? 0 : saved > MANY ? 2 : 1,
     after: { ...state, shape: chainOf(4), beside: 16, besideDraft: recorded.draft },
     answer: () => {
-      const [short, long] = [4, 16].map((gamma) => textSums(recorded, text, chainOf(gamma)));
       const wasted = ({ drafted, accepted }) => drafted - accepted;
-      return [`The number of target passes ${change(short.blocks, long.blocks)}. The number of `
-        + `drafted tokens that are wasted ${change(wasted(short), wasted(long))}.`];
+      const share = saved > 0 ? `, by ${saved} %` : "";
+      return [`The number of target passes ${change(short.blocks, long.blocks)}${share}. The number `
+        + `of drafted tokens that are wasted ${change(wasted(short), wasted(long))}.`];
     },
   };
 }
@@ -84,13 +96,16 @@ function easyAndHard(view) {
   const easy = texts[0];
   const hard = texts[texts.length - 1];
   const state = { run, seed: 1, step: null, position: null, shape: chainOf(4) };
+  const slowest = Number(fixed(rate(hard)));
   return {
     title: "An easy and a hard text",
     section: "text-section",
     before: { ...state, text: easy },
     words: `This text (${recorded.domain[easy]}) is the easiest for the draft. One target pass `
-      + `yields ${fixed(rate(easy))} tokens.`,
-    question: "How many tokens does a target pass yield in the hardest text? Guess first.",
+      + `yields ${fixed(rate(easy))} tokens.${ofTexts(view.trace)}`,
+    question: "How many tokens does a target pass yield in the hardest text?",
+    guesses: [`fewer than ${HARD}`, `${HARD} to ${EASY}`, `more than ${EASY}`],
+    right: slowest < HARD ? 0 : slowest > EASY ? 2 : 1,
     after: { ...state, text: hard },
     answer: () => [`The hardest text (${recorded.domain[hard]}) yields ${fixed(rate(hard))} tokens `
       + "per target pass. Plain decoding yields 1."],
@@ -117,19 +132,19 @@ function secondChoice(view) {
   if (!found) return null;
   const { text, position, chain, tree } = found;
   const state = { run, text, seed: 1, step: null, position };
+  const kept = tree.blocks[tree.tokens[position].block].accepted;
   return {
     title: "A second choice",
     section: "tree-section",
     before: { ...state, shape: chainOf(4) },
     words: "The draft's first choice is wrong here, so the whole chain after it is wasted.",
-    question: "Would a second choice for each token help? Guess how many tokens are kept then.",
+    question: "With a second choice for each token, how many drafted tokens are kept here?",
+    guesses: ["1", "2", "3"],
+    right: kept - 1,
     after: { ...state, shape: FIRST_TREE },
-    answer: () => {
-      const kept = tree.blocks[tree.tokens[position].block].accepted;
-      return [`With two choices per token the target keeps ${plural(kept, "token")} here. `
-        + `The whole text needs ${targetPasses(tree.blocks.length)} with the `
-        + `tree and ${chain.blocks.length} with the chain.`];
-    },
+    answer: () => [`With two choices per token the target keeps ${plural(kept, "token")} here. `
+      + `The whole text needs ${targetPasses(tree.blocks.length)} with the tree and `
+      + `${chain.blocks.length} with the chain.`],
   };
 }
 
@@ -147,12 +162,16 @@ function anotherDraw(view) {
     title: "Drawn at random",
     section: "text-section",
     before: { ...state, seed: 1 },
-    words: `Above temperature 0 the draft draws its tokens at random. This draw needs `
+    words: "Above temperature 0 draft and target draw their tokens at random. This page holds the "
+      + "recorded text fixed and draws only the draft's tokens. This draw needs "
       + `${targetPasses(first)}.`,
-    question: "What changes with another draw: the text, the number of passes, or both?",
+    question: "What changes when a real decoder draws again?",
+    guesses: ["only the number of passes", "only the text", "the text and the number of passes"],
+    right: 2,
     after: { ...state, seed },
-    answer: () => [`The text stays the same, because it is the target's own. Another draw needs `
-      + `${targetPasses(passes(seed))}.`],
+    answer: () => ["A real decoder writes another text, and all its texts follow the target's "
+      + "distribution. It needs another number of passes as well. Here the text stays fixed, and "
+      + `another draw of the draft's tokens needs ${targetPasses(passes(seed))}.`],
   };
 }
 
@@ -169,13 +188,16 @@ function costOfDrafting(view) {
     return settings[best];
   };
   const cheap = bestAt(CHEAP);
+  const { gamma } = bestAt(EXPENSIVE).shape;
   return {
     title: "The cost of a draft",
     section: "machine-section",
     before: { ...state, machine: machine(CHEAP) },
     words: `Here a draft pass takes 5 % of a target pass. In ${domain} the fastest setting is `
-      + `${shapeWords(cheap.shape)} (${times(cheap.speedup)}).`,
-    question: "What is the fastest setting if a draft pass takes 30 %? Guess first.",
+      + `${shapeWords(cheap.shape)}, with ${times(cheap.speedup)}.${ofTexts(view.trace)}`,
+    question: "What is the fastest setting if a draft pass takes 30 %?",
+    guesses: ["plain decoding", "gamma 1 or 2", "gamma 3 or more"],
+    right: gamma > 2 ? 2 : Math.min(gamma, 1),
     after: { ...state, machine: machine(EXPENSIVE) },
     answer: () => {
       const expensive = bestAt(EXPENSIVE);
@@ -189,28 +211,47 @@ function costOfDrafting(view) {
 
 const STEPS = [onePass, longerDraft, easyAndHard, secondChoice, anotherDraw, costOfDrafting];
 
-/** The steps that the recorded runs allow, each { title, section, before, words, question, after,
- * answer }. */
+/** The steps that the recorded runs allow, each { title, section, before, words, question, guesses,
+ * right (the place of the right guess), after, answer }. */
 export function stepsOf(view) {
   return STEPS.map((make) => make(view)).filter(Boolean);
 }
 
-/** The panel of the tour at its start, at a step, or at a step whose answer is shown. */
+const START = "Each step shows a saved state of this page and asks a question. Guess before you look.";
+const END = "From here on change anything on this page, or read on below.";
+
+/** How many guesses were right, in words; "" before the first. */
+export function countOf(steps, guesses) {
+  const made = steps.filter((_, number) => guesses[number] !== undefined).length;
+  const right = steps.filter((step, number) => guesses[number] === step.right).length;
+  return made ? `${right} of ${plural(made, "guess", "guesses")} right` : "";
+}
+
+function guessWords(step, guess) {
+  if (guess === undefined) return "";
+  const name = `“${step.guesses[guess]}”`;
+  return guess === step.right ? `You guessed ${name}: right. ` : `You guessed ${name}. `;
+}
+
+/** The panel of the tour at its start, at a step, at a step whose answer is shown, or at its end. */
 export function drawTour(view, act) {
-  const { steps, tour: { number, isShown } } = view;
+  const { steps, tour: { number, isShown, guesses } } = view;
   const step = steps[number];
-  put("tour-name", step ? `${number + 1}. ${step.title}`
-    : `A tour in ${inWords(steps.length)} steps`);
+  const isOver = number === steps.length;
+  const outside = isOver ? "The end of the tour" : `A tour in ${inWords(steps.length)} steps`;
+  put("tour-name", step ? `${number + 1}. ${step.title}` : outside);
+  put("tour-count", countOf(steps, guesses));
   put("tour-steps", steps.map(({ title }, place) => el("button", {
     type: "button", "aria-pressed": place === number, "aria-label": `Step ${place + 1}: ${title}`,
     onclick: () => act.tour(place),
   }, String(place + 1))));
-  put("tour-words", step ? step.words
-    : "Each step shows a saved state of this page and asks a question. Guess before you look.");
+  put("tour-words", step ? step.words : isOver ? END : START);
   put("tour-question", step ? step.question : []);
-  put("tour-answer", step && isShown ? step.answer() : []);
+  put("tour-guesses", step && !isShown ? step.guesses.map((guess, place) =>
+    el("button", { type: "button", class: "guess", onclick: () => act.guess(place) }, guess)) : []);
+  put("tour-answer", step && isShown ? [guessWords(step, guesses[number]), ...step.answer()] : []);
   const isLast = number === steps.length - 1;
   const next = isLast ? "End of the tour" : "Next step";
-  put("tour-next", step ? next : "Start the tour");
+  put("tour-next", step ? next : isOver ? "Back to the start" : "Start the tour");
   byId("tour-show").hidden = !step || isShown;
 }
