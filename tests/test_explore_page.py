@@ -1,7 +1,6 @@
 """The page that explores a run: its data, bad input, and its use in a browser."""
 
 import html
-import json
 import re
 from types import SimpleNamespace
 
@@ -10,8 +9,9 @@ from browser import READY, chromium, opened
 from frames import shipped, with_lists
 
 from speclab.__main__ import main
+from speclab.cost import Costs
 from speclab.explore import page, trace_data
-from speclab.study import runs
+from speclab.study import runs, timing_runs
 from speclab.study.profiles import ROOT
 from speclab.study.runs import Run
 
@@ -365,25 +365,20 @@ def test_the_same_text_is_aligned_with_another_gamma(tiny):
     assert str(-waste) in summary and "fewer drafted token" in summary
 
 
-def exported(folder, **numbers):
-    """What notebook 10 leaves in its folder."""
-    rows = "n,c(n),v(n),target_ms\n1,0.06,1.0,40\n2,0.07,1.04,41\n4,0.07,1.2,48\n"
-    (folder / "pass-times.csv").write_text(rows)
-    (folder / "numbers.json").write_text(json.dumps({"overhead": 0.1, **numbers}))
-    return page.machine_of(folder)
+MEASURED = Costs(40.0, (1, 2, 4), (0.06, 0.07, 0.07), (1.0, 1.04, 1.2), 0.1, 0.2)
 
 
-def test_a_machine_is_measured_only_where_its_timing_was_reliable(tmp_path):
-    assert page.machine_of(tmp_path) is None
-    found = exported(tmp_path, tree_overhead=0.2, drift=0.05)
-    assert found.sizes == (1, 2, 4) and found.verify == (1.0, 1.04, 1.2)
-    assert (found.overhead, found.tree_overhead) == (0.1, 0.2)
-    assert exported(tmp_path, tree_overhead=0.2, drift=0.4) is None, "two rounds disagreed"
-    assert exported(tmp_path, tree_overhead=0.2) is None, "nobody knows whether it was reliable"
+def test_a_machine_is_measured_only_where_there_are_timing_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(timing_runs, "SHIPPED", tmp_path)
+    monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
+    run = runs.load_run(ROOT / "data/traces/tiny/greedy")
+    assert page.measured_for(run) is None
+    timing_runs.write(run.manifest["weights"], "float32 on the CPU", 2, [MEASURED])
+    assert page.measured_for(run) == MEASURED
 
 
 def test_the_measured_preset_is_offered_chosen_and_marked(browser, tmp_path):
-    measured = exported(tmp_path, tree_overhead=0.2, drift=0.05)
+    measured = MEASURED
     file = tmp_path / "explore.html"
     packed = trace_data.pack_runs([made_run()], ["word"] * 50_000)
     file.write_text(page.assemble(packed, measured=measured, title="made"), encoding="utf-8")

@@ -8,19 +8,17 @@ import base64
 import hashlib
 import html
 import json
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
-
-from speclab.cost import Costs, disturbed
+from speclab.cost import Costs
 from speclab.explore.trace_data import Packed, check_second, draft_names, pack_runs
-from speclab.plain import notice, read_json
+from speclab.plain import notice
 from speclab.show import notebook, pictures
+from speclab.study import timing_runs
 from speclab.study.profiles import ROOT, Profile, with_head
 from speclab.study.prompts import HUB_SETS, Prompt, load_prompts, prompts_digest
 from speclab.study.runs import (
@@ -152,7 +150,7 @@ def assemble(
     """The HTML of packed runs (None: of the parts that need none).
 
     parts: of PARTS; all of them make the whole page with its head and foot. measured: the costs
-    that notebook 10 measured. words: the page's `title`, the `pair`, `notes` in the foot, and its
+    of timing runs. words: the page's `title`, the `pair`, `notes` in the foot, and its
     `digest`.
     """
     parts = list(parts)
@@ -276,30 +274,15 @@ def heads_there(profile: Profile, runs: Sequence[Run]) -> list[Run]:
     return heads
 
 
-def machine_of(exported: Path) -> Costs | None:
-    """The costs that notebook 10 measured, whose exports lie in this folder; None without them, and
-    where its timing was unreliable or is not known to have been reliable.
-    """
-    if not (exported / "pass-times.csv").is_file():
-        return None
-    passes = pd.read_csv(exported / "pass-times.csv")
-    numbers = read_json(exported / "numbers.json", "run notebook 10 again")
-    sizes, draft, verify = (tuple(passes[name].tolist()) for name in ("n", "c(n)", "v(n)"))
-    costs = Costs(
-        target_ms=float(passes["target_ms"][0]),
-        sizes=sizes,
-        draft=draft,
-        verify=verify,
-        overhead=numbers["overhead"],
-        tree_overhead=numbers.get("tree_overhead"),
-        drift=numbers.get("drift", math.inf),
-    )
-    return None if disturbed(costs) else costs
+def measured_for(run: Run) -> Costs | None:
+    """The costs of the run's pair from its timing runs; None if there are none."""
+    found = timing_runs.costs_for(run)
+    return found.costs if found.runs else None
 
 
 def write_page(runs: Sequence[Run], path: Path, second: Sequence[Run] = ()) -> bool:
     """Write the whole page if anything that it depends on has changed. Returns whether it was
-    written. Measured costs are read from the same folder (`machine_of`).
+    written. Measured costs are those of `measured_for`.
 
     second: as of `page`. ValueError if `path` is a file of another kind.
     """
@@ -309,7 +292,7 @@ def write_page(runs: Sequence[Run], path: Path, second: Sequence[Run] = ()) -> b
             head = content.read(4096)
     if path.exists() and MARK not in head:
         raise ValueError(f"--out {path} is not a page of this kit; name a new file")
-    measured = machine_of(path.parent / "10")
+    measured = measured_for(runs[0])
     if f'content="{page_digest(runs, measured, second)}"' in head:
         return False
     html = page(runs, measured=measured, second=second).encode()
