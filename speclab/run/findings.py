@@ -63,7 +63,7 @@ def value_of(
     if len(cells) == 0 or (not of and len(cells) > 1):
         raise ValueError(f"{file}: {len(cells)} rows with {row}")
     if of and of not in SUMMARIES:
-        raise ValueError(f"{FILE.name}: of={of!r} ; allowed are {', '.join(SUMMARIES)}")
+        raise ValueError(f"{FILE.name}: of={of!r}; allowed are {', '.join(SUMMARIES)}")
     found = float(cells.agg(of) if of else cells.iloc[0])
     if not isfinite(found):
         raise ValueError(f"{file}: no number in column {column!r} with {row}")

@@ -98,7 +98,7 @@ def write_index(
             opening=opening if opening.is_file() and explore.is_file() else None,
             name=figures.name,
             notebooks=notebooks,
-            findings=headlined(notebooks, headlines) if headlines else answered(notebooks),
+            findings=headlined(notebooks, headlines) or answered(notebooks),
             elsewhere=ELSEWHERE,
             stale=STALE,
             committed=COMMITTED,
