@@ -107,7 +107,7 @@ sources: $(READY) ## write the .py of notebooks that were edited in Jupyter; NOT
 picture: $(READY) ## draw figures/smollm/explore.png, the picture in README.md, from explore.html (needs chromium)
 	@$(PY) -m tests.tools.picture
 
-readme: $(READY) ## write the numbers of README.md from the last `make reproduce` and `make bench`
+readme: $(READY) ## write the numbers of README.md and the guides from the last `make reproduce` and `make bench`
 	@"$(PY)" -m tests.tools.readme $(ARGS)
 
 lint: $(READY) ## check style, format, types (strict in the core) and unused dependencies

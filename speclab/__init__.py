@@ -16,7 +16,7 @@ What users import is here: the modules `decode`, `replay`, `score`, `stats` and 
 `load_run` (a recorded run), `load_pair` (target and draft of a profile) and `Tree`. They are loaded
 when they are first used, so replaying a run needs no torch.
 
-`python -m speclab --help` lists the commands. README.md names the file for each kind of change.
+`python -m speclab --help` lists the commands. speclab/README.md says where to change what.
 """
 
 from importlib import import_module

@@ -183,15 +183,20 @@ def outcome(kind, llama, folder, **changes):
     return reason
 
 
+def section(heading):
+    """The text of the guide under a heading."""
+    return GUIDE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
 def named(heading):
     """The names in the last paragraph of a section of the guide."""
-    section = GUIDE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return set(re.findall(r"`([a-z0-9_.-]+)`", section.strip().split("\n\n")[-1]))
+    return set(re.findall(r"`([a-z0-9_.-]+)`", section(heading).strip().split("\n\n")[-1]))
 
 
 def refused():
     """The names in each row of the guide's table, by the words of the refusal."""
-    rows = re.findall(r"^\| `(.+?)` \| .+ \| (.+?) \|$", GUIDE, re.MULTILINE)
+    row = r"^\| `(.+?)` \| .+ \| (.+?) \|$"
+    rows = re.findall(row, section("What is refused"), re.MULTILINE)
     return {words: set(re.findall(r"`(.+?)`", names)) for words, names in rows}
 
 

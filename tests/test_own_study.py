@@ -1,5 +1,5 @@
 """A study of one's own from start to end. The example of the repository gives figures and a report
-about its categories, README's lines record in one folder and study in another, and an installed
+about its categories, the guide's lines record in one folder and study in another, and an installed
 package does everything that needs no clone.
 """
 
@@ -29,7 +29,7 @@ OF_PROJECT = re.compile(
     r"\b(code|maths?|reasoning|chat(?! template|-tuned)|unwrapped|second (prompt )?set)\b",
     re.IGNORECASE,
 )
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
 
 
 def visible(page):
@@ -120,13 +120,13 @@ def test_another_architecture_writes_a_text_after_one_prompt_in_two_scripts(
 
 
 def lines_of(heading):
-    """The first block of commands under a heading of README.md."""
-    section = README.partition(f"## {heading}\n")[2]
+    """The first block of commands under a heading of the guide."""
+    section = GUIDE.partition(f"## {heading}\n")[2]
     return re.search(r"```\n(.*?)```", section, re.DOTALL)[1].splitlines()
 
 
 def run_line(line, folder):
-    """A line of README in a folder, by this interpreter."""
+    """A line of the guide in a folder, by this interpreter."""
     bin_folder = folder / "bin"
     bin_folder.mkdir(exist_ok=True)
     (bin_folder / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
@@ -146,7 +146,7 @@ def run_line(line, folder):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_what_is_recorded_here_is_studied_where_no_model_is(tmp_path):
-    """README's lines unchanged; `scp` is a copy, without the models."""
+    """The guide's lines unchanged; `scp` is a copy, without the models."""
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()
@@ -262,6 +262,6 @@ def test_a_notebook_beside_a_study_runs_with_the_package(name, package, tmp_path
 def test_the_citation_has_the_version_of_the_package():
     cited = read_yaml(ROOT / "CITATION.cff", "")
     version = re.search('^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
-    assert cited["version"] == version and f"version = {{{version}}}" in README
+    assert cited["version"] == version and f"version = {{{version}}}" in GUIDE
     year = str(cited["date-released"])[:4]
-    assert f"year    = {{{year}}}" in README
+    assert f"year    = {{{year}}}" in GUIDE

@@ -19,7 +19,9 @@ from conftest import committed
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from speclab.run import pages, report
+from speclab.run.findings import Headline, headlines_of
 from speclab.show import pictures, tables
+from speclab.show.notebook import drawn_in
 from speclab.study.profiles import ROOT, load_profile
 
 PNG = base64.b64decode(
@@ -227,8 +229,9 @@ def reported(tmp_path_factory):
     none of which ran here: one failed, one lacks its files.
     """
     place = tmp_path_factory.mktemp("reported")
-    unused = shutil.ignore_patterns("*.pdf", "*.svg", "*.tex", "*.csv")
-    shutil.copytree(ROOT / "figures" / "smollm", place / "figures" / "smollm", ignore=unused)
+    unused = shutil.ignore_patterns("*.pdf", "*.svg", "*.tex")
+    for name in ("smollm", "public"):
+        shutil.copytree(ROOT / "figures" / name, place / "figures" / name, ignore=unused)
     build = place / "build" / "smollm"
     build.mkdir(parents=True)
     ended = dict.fromkeys(
@@ -237,7 +240,7 @@ def reported(tmp_path_factory):
     ended["07_rejection_causes"] = report.FAILED, "cell [3]: no"
     ended["13_public_runs"] = report.NEEDS_FILES, "The files are not here."
     outcomes = [
-        SimpleNamespace(name=name, status=status, error=error)
+        SimpleNamespace(name=name, status=status, error=error, given={})
         for name, (status, error) in ended.items()
     ]
     remarks = dict.fromkeys(ended, "")
@@ -269,29 +272,78 @@ def test_the_first_screen_has_a_picture_four_numbers_and_a_finding(reported, siz
         assert page.eval_on_selector_all("img", "all => all.every(one => one.alt)")
 
 
-def test_the_report_has_ten_findings_in_order_and_says_what_is_off(reported):
+def numbers_of(page):
+    """The notebooks whose findings a report prints, in order, and what it prints of all."""
+    findings, rest = page.read_text("utf-8").split("All notebooks")
+    order = re.findall(r"quiet>\s*(?:<a [^>]*>)?(\d+)\. ", findings)
+    return [f"{int(number):02d}" for number in order], rest
+
+
+def test_the_report_has_the_headlines_in_order_and_says_what_is_off(reported):
+    order, rest = numbers_of(reported)
+    true = [one.notebook for one in headlines_of("smollm") if told(one)]
+    assert order == true and len(order) > 5
     page = reported.read_text("utf-8")
-    findings, rest = page.split("All notebooks")
-    order = [one.strip(".") for one in re.findall(r"quiet>\s*(?:<a [^>]*>)?(\d+\.) ", findings)]
-    assert order == [str(int(number)) for number in report.FINDINGS]
     assert "Of 15 notebooks 1 failed, 1 lacked files." in page
     assert "Failed: cell [3]: no" in rest and "here.." not in page
     assert rest.count(report.COMMITTED) == 1 and rest.count("<img") == 1, "its figures, labelled"
 
 
-def test_a_study_without_those_findings_reports_what_it_has():
-    found = [
-        report.Reported(name, "?", {"answer": answer}, [], {})
-        for name, answer in (("13_a", "It is 5."), ("07_b", "Yes. It is 4. More."), ("08_c", ""))
-    ]
-    assert [one.number for one in report.by_importance(found)] == ["13", "07"]
-    assert found[1].finding == "Yes. It is 4."
+def told(headline):
+    """A headline of the committed tables."""
+    folder = drawn_in(ROOT / "figures" / "smollm", headline.notebook)
+    [said] = report.headlined([shown(headline.notebook, folder)], [headline]) or [None]
+    return said and said.finding
 
 
-@pytest.mark.parametrize(("number", "slug"), report.FINDINGS.items())
-def test_the_figure_of_a_finding_is_drawn_by_its_notebook(number, slug):
-    (source,) = (ROOT / "notebooks").glob(f"{number}_*.py")
-    assert f'"{slug}"' in source.read_text("utf-8")
+def shown(number, folder):
+    """What the report knows of a notebook with figures in a folder."""
+    return report.Reported(f"{number}_a", "?", {"answer": "It is 5."}, [folder / "a.png"], {})
+
+
+def test_a_headline_that_is_not_true_in_a_run_is_left_out(tmp_path):
+    """Also one whose table or row is missing; the others stay."""
+    rows = "domain,estimate,low\nmath,2.5,{low}\n"
+    headline = Headline(
+        "02",
+        "a",
+        "It gives {math:.1f}.",
+        {
+            "math": {"table": "t", "row": {"domain": "math"}, "column": "estimate"},
+            "low": {"table": "t", "row": {"domain": "math"}, "column": "low"},
+        },
+        "low > 1",
+    )
+    for low, said in ((1.2, ["It gives 2.5."]), (0.9, []), ("", [])):
+        (tmp_path / "t.csv").write_text(rows.format(low=low))
+        found = report.headlined([shown("02", tmp_path)], [headline])
+        assert [one.finding for one in found] == said
+    (tmp_path / "t.csv").write_text("domain,estimate,low\ncode,2.5,2\n")
+    assert report.headlined([shown("02", tmp_path)], [headline]) == []
+    assert report.headlined([shown("03", tmp_path)], [headline]) == []
+
+
+@pytest.mark.parametrize(
+    ("profile", "changes", "given", "is_used"),
+    [
+        ("smollm", {}, {}, True),
+        ("smollm", {}, {"overrides": {}, "changes": {"gamma": 2}}, False),
+        ("smollm", {"prompts_per_domain": 10}, {}, False),
+        ("data/examples/support_tickets/study.yaml", {}, {}, False),
+        ("data/examples/support_tickets/study.yaml", {"name": "smollm"}, {}, False),
+    ],
+)
+def test_headlines_are_for_the_projects_prompts_and_settings(profile, changes, given, is_used):
+    settings = load_profile(ROOT / profile if "/" in profile else profile, changes)
+    assert report.is_as_shipped(settings, [SimpleNamespace(given=given)]) == is_used
+
+
+def test_a_study_without_headlines_reports_each_answer(tmp_path):
+    found = [shown("13", tmp_path), shown("07", tmp_path)]
+    found.append(report.Reported("08_c", "?", {"answer": ""}, [], {}))
+    answers = [(one.number, one.finding) for one in report.answered(found)]
+    assert answers == [("13", "It is 5."), ("07", "It is 5.")]
+    assert headlines_of("tiny") == []
 
 
 # ---- what comes with the kit ---------------------------------------------------------------------
@@ -336,16 +388,3 @@ def test_a_committed_page_is_of_the_committed_notebook_and_numbers(folder):
     links = re.findall(r"\]\(([^)\s#]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     missing = [link for link in links if "://" not in link and not (folder / link).exists()]
     assert missing == []
-
-
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [
-        ("Yes (T = 0). It falls by 3 points. It holds.", "Yes (T = 0). It falls by 3 points."),
-        ("At T = 0.7 it is 2. More.", "At T = 0.7 it is 2."),
-        ("No number is here. None.", "No number is here. None."),
-        ("", ""),
-    ],
-)
-def test_a_finding_ends_with_the_first_number(answer, found):
-    assert report.beginning(answer) == found

@@ -1,5 +1,5 @@
-"""README.md and GLOSSARY.md: numbers equal the measured files', paths exist, and commands are verbs
-of the kit.
+"""README.md and the guides: numbers equal the measured files', paths and headings exist, commands
+are verbs of the kit, and headlines are true. README is short.
 """
 
 import json
@@ -10,9 +10,12 @@ import readme
 from conftest import committed
 
 from speclab.cli.commands import cli
+from speclab.run.findings import headlines_of, value_of
+from speclab.show.notebook import drawn_in
 from speclab.study.profiles import ROOT, load_profile
 
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDES = ("GLOSSARY.md", "CONTRIBUTING.md", "speclab/README.md", *readme.PAGES)
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +34,92 @@ def test_its_numbers_are_the_measured_ones(values):
     assert marks == set(readme.template().blocks)
 
 
+HEADLINES = headlines_of("smollm")
+
+
+@pytest.mark.parametrize("headline", HEADLINES, ids=lambda one: f"{one.notebook}-{one.figure}")
+def test_a_headline_is_true_of_the_committed_tables(headline):
+    if not committed("figures/*/*/numbers.json"):
+        pytest.skip("the figures have changed")
+    folder = drawn_in(ROOT / "figures" / "smollm", headline.notebook)
+    assert headline.told(folder), f"not true any more: {headline.when}"
+    assert not headline.figure or (folder / f"{headline.figure}.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("slot", "said"),
+    [
+        ({"table": "none"}, "none.csv: no such table"),
+        ({"column": "none"}, "t.csv: no column 'none'"),
+        ({"row": {"none": 1}}, "t.csv: no column 'none'"),
+        ({"row": {"domain": "none"}}, "t.csv: 0 rows with .*none"),
+        ({"row": {}}, "t.csv: 2 rows with"),
+        ({"of": "median"}, "of='median'; allowed are min, max"),
+        ({"row": {"domain": "chat"}}, "t.csv: no number in column 'low'"),
+    ],
+)
+def test_a_number_that_a_headline_lacks_is_named(tmp_path, slot, said):
+    (tmp_path / "t.csv").write_text("domain,low\nmath,2.5\nchat,\n")
+    good = {"table": "t", "row": {"domain": "math"}, "column": "low"}
+    assert value_of(tmp_path, **good, times=2) == 5
+    with pytest.raises(ValueError, match=said):
+        value_of(tmp_path, **good | slot)
+
+
 def test_what_the_paper_published_is_the_mean_of_its_four_domains():
     alpha = (0.5650 + 0.5382 + 0.5181 + 0.5321) / 4
     length = (1.065 + 0.975 + 0.956 + 0.914) / 4
     assert list(readme.published().values()) == pytest.approx([alpha, length])
 
 
-def test_every_path_verb_and_target_that_it_names_exists():
-    names = set(re.findall(r"`((?:speclab|data|tests|notebooks|figures)/[\w./-]*)`", TEXT))
-    names |= set(re.findall(r"\]\(((?!http)[^)#]+)", TEXT))
+@pytest.mark.parametrize("page", GUIDES)
+def test_every_path_verb_and_target_that_a_guide_names_exists(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    names = re.findall(r"`((?:speclab|data|tests|notebooks|figures)/[\w./-]*)`", text)
     # the user's own runs and figures; a pattern
     not_files = {"data/runs/", "figures/my_tickets/", "notebooks/NN_question.py"}
-    assert [name for name in names - not_files if not (ROOT / name).exists()] == []
-    verbs = set(re.findall(r"python -m speclab (\w+)", TEXT))
-    assert verbs and verbs <= set(cli.commands)
-    targets = set(re.findall(r"`make ([a-z-]+)", TEXT))
+    assert [name for name in {*names} - not_files if not (ROOT / name).exists()] == []
+    assert {*re.findall(r"python -m speclab ([a-z]+)", text)} <= {*cli.commands}
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert targets and targets <= set(re.findall("^([a-z-]+):", makefile, re.MULTILINE))
+    targets = {*re.findall("^([a-z-]+):", makefile, re.MULTILINE)}
+    assert {*re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)} <= targets
+
+
+def broken(page, text):
+    """The links of a page that lead to no file, or to no heading of it."""
+    found = []
+    for link in re.findall(r"(?:\]\(|^\[\w+\]: )((?!http)[^)\s]+)", text, re.MULTILINE):
+        name, _, heading = link.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        is_there = file.exists() and file.is_relative_to(ROOT)
+        if not is_there or (heading and heading not in headings(file)):
+            found.append(link)
+    return found
+
+
+def headings(page):
+    """The addresses of a page's headings, as code hosts make them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_every_link_of_a_guide_leads_somewhere(page):
+    assert broken(ROOT / page, (ROOT / page).read_text(encoding="utf-8")) == []
+
+
+def test_a_broken_link_is_found():
+    """The negative control."""
+    text = "[a](GLOSSARY.md#the-records) [b](GLOSSARY.md#none) [c](none.md)\n[00]: none/00.md"
+    assert broken(ROOT / "README.md", text) == ["GLOSSARY.md#none", "none.md", "none/00.md"]
+
+
+def test_readme_is_short_and_links_to_what_a_code_host_shows():
+    assert len(README) <= 6_000
+    links = re.findall(r"(?:\]\(|^\[\w+\]: )((?!http)[^)\s#]+)", README, re.MULTILINE)
+    assert {link.rpartition(".")[2] for link in links} == {"md", "png", "cff"}
+    [lines] = re.findall(r"```\n(make .*?)```", README, re.DOTALL)
+    assert re.findall("^(make [a-z]+)", lines, re.MULTILINE) == ["make reproduce", "make test"]
 
 
 def test_what_is_collected_of_a_finished_run(tmp_path):
@@ -70,7 +142,8 @@ def test_what_is_collected_of_a_finished_run(tmp_path):
 
 
 def test_your_own_study_is_a_profile(tmp_path):
-    [lines] = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    guide = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
+    [lines] = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
     (tmp_path / "my.yaml").write_text(lines)
     (tmp_path / "prompts.jsonl").touch()
     profile = load_profile(tmp_path / "my.yaml")

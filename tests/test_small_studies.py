@@ -12,7 +12,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 from test_end_to_end import NOTEBOOKS, imported, light  # noqa: F401
-from test_own_study import EXAMPLE, README
+from test_own_study import EXAMPLE, GUIDE
 
 from speclab import record, stats
 from speclab.__main__ import main
@@ -186,9 +186,9 @@ def test_twelve_prompts(little, capfd):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_the_template_of_readme(little, capfd):
-    """The lines of README unchanged, on the pair tiny and the prompts of the example."""
-    section = README.partition("## Your own study\n")[2]
+def test_the_template_of_the_guide(little, capfd):
+    """The lines of the guide unchanged, on the pair tiny and the prompts of the example."""
+    section = GUIDE.partition("## Your own study\n")[2]
     template = yaml.safe_load(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])
     written(little, template["prompts"], TICKETS)
     *_, left_out = every_notebook(little, capfd, template | TINY)
@@ -210,8 +210,8 @@ def test_what_is_said_to_run_with_cut_probabilities_runs(little, capfd, branches
     assert all("branches=1" in left_out[number] for number in without)
 
 
-def test_the_template_of_readme_is_read():
+def test_the_template_of_the_guide_is_read():
     """What the slow test of it runs; the negative control of its pattern."""
-    section = README.partition("## Your own study\n")[2]
+    section = GUIDE.partition("## Your own study\n")[2]
     template = yaml.safe_load(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])
     assert template["other_prompts"] == [] and template["max_new_tokens"] > 0

@@ -36,7 +36,7 @@ from speclab.study import prompts, runs
 from speclab.study.profiles import ROOT, ModelSpec, Notes, Profile, load_profile
 from speclab.study.runs import RunError, load_or_record, load_run, record_run
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
 LICENCE = "prompts and text: MIT"
 PROFILE = Profile(
     "small",
@@ -166,8 +166,8 @@ def test_the_card_shows_names_as_text(short_run):
     assert shown(BAD) in html.unescape(page) and not set(page) & {"\x1b", "\u202e"}
 
 
-def of_readme(root):
-    (root / "study.yaml").write_text(re.search(r"```yaml\n(.*?)```", README, re.DOTALL)[1])
+def of_guide(root):
+    (root / "study.yaml").write_text(re.search(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)[1])
     return load_profile(root / "study.yaml")
 
 
@@ -175,7 +175,7 @@ def of_example(_):
     return load_profile(ROOT / "data/examples/support_tickets/study.yaml")
 
 
-@pytest.mark.parametrize("template", [of_readme, of_example])
+@pytest.mark.parametrize("template", [of_guide, of_example])
 def test_a_study_after_a_template_of_the_kit_is_packed_without_a_further_word(
     short_profile, short_run, tmp_path, template
 ):

@@ -1,6 +1,7 @@
-"""The report, index.html, which a reader opens after `make reproduce`: four numbers, ten findings
-in order of importance, and the state of each notebook. It needs no network and no other file. A
-light copy, which links to its pictures, lies beside the figures.
+"""The report, index.html, which a reader opens after `make reproduce`: four numbers, findings, and
+the state of each notebook. The findings are the headlines of the profile (`speclab.run.findings`)
+or, for every other study, each notebook's question and answer. It needs no network and no other
+file. A light copy, which links to its pictures, lies beside the figures.
 """
 
 import re
@@ -16,10 +17,11 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from speclab.estimates import counted
 from speclab.plain import Facts, brief, read_json
+from speclab.run.findings import Headline, headlines_of
 from speclab.run.pages import CSS, PAGE, PICTURE, TEMPLATES, embedded, relative
 from speclab.show.notebook import drawn_in
 from speclab.show.redraw import COLUMN
-from speclab.study.profiles import ROOT, Profile
+from speclab.study.profiles import ROOT, Profile, load_profile, profile_names
 from speclab.study.runs import sizes_of, written
 
 # how a notebook may end
@@ -29,21 +31,6 @@ LEFT_OUT = "left out"  # by the notebook itself: the study has too little for it
 UNKNOWN = "From an earlier run, whose settings are not known here."
 STALE = "Out of date: its inputs or its files have changed since this run."
 COMMITTED = "These figures come with the kit: what the notebook needs is not on this machine."
-TEMPERATURE = re.compile(r"T = [\d.]+")
-# findings in order of importance: the notebook whose answer it is, and the figure that shows it
-FINDINGS = {
-    "00": "rule",  # the text never changes
-    "10": "speed",  # faster, but by less than tokens per pass suggest
-    "03": "sets",  # acceptance depends on the prompts and their wording; math is the easiest
-    "06": "entropy-and-acceptance",  # chat is the hardest here, not elsewhere
-    "02": "block-efficiency",  # the best draft is short
-    "09": "policies",  # one setting for all is as good
-    "05": "reliability",  # the draft knows when it fails
-    "04": "depth-or-place",  # depth is selection
-    "11": "chat-minus-math",  # the paper's first claim fails here
-    "13": "tasks",  # large pairs order the tasks alike
-}
-
 # findings that are not the profile's own
 ELSEWHERE = {
     "00": "From a toy example with five words, not from this pair.",
@@ -55,7 +42,7 @@ ELSEWHERE = {
 class Reported:
     """What the report says of a notebook: its name, the question in its title, what it recorded
     (`numbers.json`), its pictures (first the one that shows its finding), their captions, how its
-    run ended (None: not known), and a remark.
+    run ended (None: not known), a remark, and a finding ("": none).
     """
 
     name: str
@@ -65,16 +52,12 @@ class Reported:
     captions: dict[str, str]
     outcome: Any = None
     remark: str = UNKNOWN
+    finding: str = ""
 
     @property
     def number(self) -> str:
         """For example 02."""
         return self.name[:2]
-
-    @property
-    def finding(self) -> str:
-        """Its answer up to the first number; "": none."""
-        return beginning(self.numbers.get("answer", ""))
 
     @property
     def caption(self) -> str:
@@ -105,6 +88,7 @@ def write_index(
         known.append(replace(found, outcome=ran.get(found.name), remark=remark))
     here = [with_committed(one, figures) for one in known if one.outcome]
     drawn = [one for one in known if one.pictures]
+    headlines = headlines_of(profile.name) if is_as_shipped(profile, outcomes) else []
     opening, explore = figures / "explore.png", figures / "explore.html"
     for folder, notebooks in ((build, here), (figures, drawn)):
         address = partial(relative, folder=folder)
@@ -117,7 +101,7 @@ def write_index(
             opening=opening if opening.is_file() and explore.is_file() else None,
             name=figures.name,
             notebooks=notebooks,
-            findings=by_importance(notebooks),
+            findings=headlined(notebooks, headlines) or answered(notebooks),
             elsewhere=ELSEWHERE,
             stale=STALE,
             committed=COMMITTED,
@@ -143,11 +127,12 @@ def reported(source: Path, figures: Path) -> Reported:
     folder = drawn_in(figures, source.stem)
     text = nbformat.read(source, as_version=4).cells[0].source
     title = re.search(r"^# (.+)$", text, re.MULTILINE)
-    opening = [Path(path).stem for _, path in PICTURE.findall(text)]
-    first = [FINDINGS.get(source.stem[:2]), *opening]
+    page = folder / PAGE
+    shown = PICTURE.findall(page.read_text(encoding="utf-8")) if page.is_file() else []
+    order = [Path(path).stem for _, path in shown]  # as its page shows them
     every = sorted(folder.glob("*.png"), key=lambda path: path.stem)
     pictures = [path for path in every if not path.stem.endswith(COLUMN)]
-    pictures.sort(key=lambda path: [path.stem != slug for slug in first])
+    pictures.sort(key=lambda path: [path.stem != slug for slug in order])
     numbers, captions = (_read(folder / f"{name}.json") for name in ("numbers", "captions"))
     return Reported(source.stem, title[1] if title else source.stem, numbers, pictures, captions)
 
@@ -165,11 +150,40 @@ def with_committed(found: Reported, figures: Path) -> Reported:
     return replace(shipped, outcome=found.outcome, remark=COMMITTED if shipped.pictures else "")
 
 
-def by_importance(notebooks: Sequence[Reported]) -> list[Reported]:
-    """Notebooks that have an answer, those of FINDINGS first."""
-    places = {number: place for place, number in enumerate(FINDINGS)}
-    answered = [one for one in notebooks if one.finding]
-    return sorted(answered, key=lambda one: places.get(one.number, len(places)))
+def is_as_shipped(profile: Profile, outcomes: Sequence[Any]) -> bool:
+    """Whether a report is about a profile of the kit, its prompts and its settings unchanged."""
+    given = [outcome.given for outcome in outcomes]
+    is_changed = any(facts.get("overrides") or facts.get("changes") for facts in given)
+    shipped = profile.name in profile_names() and load_profile(profile.name)
+    return profile == shipped and not is_changed
+
+
+def headlined(notebooks: Sequence[Reported], headlines: Sequence[Headline]) -> list[Reported]:
+    """For each headline that is true here: its notebook, with the figure that shows it first."""
+    by_number = {one.number: one for one in notebooks if one.pictures}
+    found = []
+    for headline in headlines:
+        one = by_number.get(headline.notebook)
+        said = one and _told(headline, one.pictures[0].parent)
+        if one and said:
+            first = [picture for picture in one.pictures if picture.stem == headline.figure]
+            pictures = list(dict.fromkeys(first + one.pictures))
+            found.append(replace(one, finding=said, pictures=pictures))
+    return found
+
+
+def _told(headline: Headline, folder: Path) -> str:
+    """A headline with its numbers; "" if it is not true here, or if its tables are not there."""
+    try:
+        return headline.told(folder)
+    except ValueError:
+        return ""
+
+
+def answered(notebooks: Sequence[Reported]) -> list[Reported]:
+    """The notebooks that have an answer, with it."""
+    found = [replace(one, finding=one.numbers.get("answer", "")) for one in notebooks]
+    return [one for one in found if one.finding]
 
 
 def page_of(found: Reported, folder: Path) -> str:
@@ -177,14 +191,6 @@ def page_of(found: Reported, folder: Path) -> str:
     beside = [picture.with_name(PAGE) for picture in found.pictures[:1]]
     there = [path for path in (folder / f"{found.name}.html", *beside) if path.is_file()]
     return relative(there[0], folder) if there else ""
-
-
-def beginning(answer: str) -> str:
-    """An answer up to its first sentence with a number. A temperature is not counted as one."""
-    sentences = re.split(r"(?<=[.?]) (?=[A-Z`])", answer)
-    numbers = [re.search(r"\d", TEMPERATURE.sub("", sentence)) for sentence in sentences]
-    last = next((i for i, number in enumerate(numbers) if number), len(sentences))
-    return " ".join(sentences[: last + 1])
 
 
 def remark(outcome: Any, described: Mapping[str, Any], is_stale: bool) -> str:

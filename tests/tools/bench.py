@@ -13,8 +13,8 @@
 4. A chain with the trained head of smollm beside the chain with its draft: time per token and c.
 5. Reading a large log (`log_bench`): seconds and peak memory, with their goals.
 
-All results are written to build/bench.json, from which tables of README.md and GLOSSARY.md are
-made.
+All results are written to build/bench.json, from which the tables of
+tests/tools/README.md are made.
 """
 
 import contextlib

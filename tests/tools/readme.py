@@ -1,11 +1,11 @@
-"""`make readme`: the numbers of README.md, GLOSSARY.md and data/engines/README.md, written between
-marks (`readme.md.j2` holds the blocks). A test holds the pages equal to what was measured:
+"""`make readme`: the findings, numbers and tables of README.md and the guides (PAGES), written
+between marks (`readme.md.j2` holds the blocks). A test holds the pages equal to what was measured:
 
 * figures/smollm/measured.json and data/measured/tiny.json: seconds of each notebook and of one
   recording, collected here from build/ and data/runs (where a run or a trace of it is); that of
   `tiny`, whose figures are not committed, also holds its answers, what `make bench` measured
   (build/bench.json), and the seconds of `make test` (given by hand);
-* figures/smollm/NN/numbers.json: the notebooks' answers;
+* figures/smollm/NN: the notebooks' answers, and the numbers of notebooks/findings.yaml;
 * figures/public/13: tokens per target pass of other pairs and methods;
 * data/traces/smollm: estimates of acceptance, and what README.md's lines of Python print;
 * data/engines/names.yaml: other engines' names.
@@ -26,7 +26,7 @@ from speclab.cli import plan
 from speclab.lab.texts import SEEDS, Text
 from speclab.plain import read_yaml
 from speclab.replay import chain_sums, prompt_sums
-from speclab.run import report
+from speclab.run.findings import headlines_of
 from speclab.show.notebook import drawn_in
 from speclab.study.profiles import ROOT, load_profile, profile_names
 from speclab.study.prompts import DOMAINS
@@ -36,7 +36,7 @@ MEASURED = {  # by pair, in the order of the columns
     "smollm": Path("figures", "smollm", "measured.json"),
     "tiny": Path("data", "measured", "tiny.json"),
 }
-# what README.md calls the estimators
+# what figures/README.md calls the estimators
 ALPHA, LENGTH = (
     "the paper's acceptance (`published_alpha`)",
     "the paper's E[L] (`published_length`)",
@@ -46,8 +46,10 @@ TREE = "tokens per target pass, tree of 2 + 4 + 2 (`block_efficiency`)"
 CHAIN = "tokens per target pass, chain of 3 (`block_efficiency`)"
 AT_0, AT_1 = " | 0", " | 1"  # with the temperature, as two cells
 SETS = ("gsm8k", "cnn", "instructcoder", "sharegpt")
-FINDINGS = 5  # in README.md
-PAGES = ("README.md", "GLOSSARY.md", "data/engines/README.md")
+PAGES = (
+    *("README.md", "data/engines/README.md", "figures/README.md"),
+    *("notebooks/README.md", "tests/tools/README.md"),
+)
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 TRACES = ROOT / "data" / "traces" / "smollm"
 MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.DOTALL)
@@ -134,7 +136,7 @@ def values():
         "measured": measured,
         "bench": measured["tiny"]["bench"],
         "questions": {name: question(name) for name in names},
-        "answers": {name: answer(name) for name in names},
+        "answers": {name: numbers(name).get("answer", "") for name in names},
         "pages": {name: page_of(name) for name in names},
         "findings": findings(),
         "minutes": lambda seconds: f"{sum(seconds.values()) / 60:.0f}",
@@ -145,7 +147,6 @@ def values():
         "scale": at_scale(),
         "ran_away": numbers("13_public_runs")["ran_away"],
         "atlas": pd.read_csv(public("runs")),
-        "of_tasks": numbers("13_public_runs")["answer"],
         "sets": SETS,
         "profiles": [facts_of(name) for name in profile_names() if name != "reference"],
         "engines": read_yaml(ROOT / "data" / "engines" / "names.yaml", "fetch it again"),
@@ -170,17 +171,13 @@ def page_of(notebook):
     return (folder / "README.md").as_posix()
 
 
-def answer(notebook):
-    """What the notebook last answered on `smollm`, up to the first sentence with a number; "": it
-    did not run.
-    """
-    return report.beginning(numbers(notebook).get("answer", ""))
-
-
 def findings():
-    """The notebooks of the most important findings: the report's, without the introduction."""
-    names = {path.stem[:2]: path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
-    return [names[number] for number in report.FINDINGS if number != "00"][:FINDINGS]
+    """The headlines of `smollm` that are true of its figures, each after its notebook's number."""
+    figures = ROOT / "figures" / "smollm"
+    found = [
+        (one.notebook, one.told(drawn_in(figures, one.notebook))) for one in headlines_of("smollm")
+    ]
+    return [(number, said) for number, said in found if said]
 
 
 def printed():
@@ -252,7 +249,7 @@ def facts_of(name):
     return facts | {"peaks": list(plan.planned_bytes(profile, pair).values())}
 
 
-# ---- README.md, GLOSSARY.md ----------------------------------------------------------------------
+# ---- the pages -----------------------------------------------------------------------------------
 
 
 def template():

@@ -1,0 +1,70 @@
+"""Headlines: what was found on one profile, in sentences that a person wrote
+(`notebooks/findings.yaml`). Their numbers and their conditions are read from the notebooks' tables.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+
+import pandas as pd
+
+from speclab.plain import Facts, read_yaml
+from speclab.study.profiles import ROOT
+
+FILE = ROOT / "notebooks" / "findings.yaml"
+REWRITE = "see the comment at its top"
+# how the cells of a column become one value; without `of` there must be exactly one cell
+SUMMARIES = ("min", "max", "mean", "count")
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A sentence with places for numbers, the number of the notebook whose tables have them, its
+    figure that shows the finding ("": none), and the condition under which the sentence is true.
+    """
+
+    notebook: str
+    figure: str
+    says: str
+    values: dict[str, Facts]
+    when: str
+
+    def told(self, folder: Path) -> str:
+        """The sentence with the numbers of the notebook's tables in `folder`; "" where the
+        condition fails. Raises ValueError if a table, a row or a column is missing.
+        """
+        values = {name: value_of(folder, **slot) for name, slot in self.values.items()}
+        holds = pd.DataFrame([values]).eval(self.when, engine="python").item()
+        return self.says.format_map(values) if holds else ""
+
+
+def headlines_of(profile: str) -> Sequence[Headline]:
+    """The headlines of a profile, in order of importance; most profiles have none."""
+    known = read_yaml(FILE, REWRITE, dict)
+    return [Headline(**facts) for facts in known.get(profile, [])]
+
+
+def value_of(
+    folder: Path, table: str, row: Facts, column: str, of: str = "", times: float = 1
+) -> float:
+    """A number of a table: of the one row whose cells are those of `row`, or a summary of several
+    such rows, times a factor. Raises ValueError, with the file's name, if there is no such number.
+    """
+    file = folder / f"{table}.csv"
+    if not file.is_file():
+        raise ValueError(f"{file}: no such table")
+    frame = pd.read_csv(file)
+    if missing := [name for name in (*row, column) if name not in frame]:
+        raise ValueError(f"{file}: no column {missing[0]!r}")
+    for name, wanted in row.items():
+        frame = frame[frame[name] == wanted]
+    cells = frame[column] if of == "count" else pd.to_numeric(frame[column])
+    if len(cells) == 0 or (not of and len(cells) > 1):
+        raise ValueError(f"{file}: {len(cells)} rows with {row}")
+    if of and of not in SUMMARIES:
+        raise ValueError(f"{FILE.name}: of={of!r}; allowed are {', '.join(SUMMARIES)}")
+    found = float(cells.agg(of) if of else cells.iloc[0])
+    if not isfinite(found):
+        raise ValueError(f"{file}: no number in column {column!r} with {row}")
+    return found * times
