@@ -108,14 +108,14 @@ ctx.say(prompt_sets.described(settings, is_sampled=False))
 
 # %% [markdown]
 # The first own prompts of each domain may have chosen how long the pair's own draft was trained
-# (`notes.chose` of the profile). **They judge nothing on this page.** A trace has one row for each
-# position of a text, with the draft's rank of the target's token. `hit` says whether the draft's
-# best token is the target's.
+# (`notes.chose` of the profile). **They judge nothing on this page**, if five others are left. A
+# trace has one row for each position of a text, with the draft's rank of the target's token. `hit`
+# says whether the draft's best token is the target's.
 
 
 # %%
 def others(asked, chose):
-    """The prompts of each domain after its first `chose`, but at least five."""
+    """The prompts of each domain after its first `chose`; its last five if fewer are left."""
     by_domain = {prompt.domain: [] for prompt in asked}
     for prompt in asked:
         by_domain[prompt.domain].append(prompt)
@@ -411,8 +411,8 @@ else:
 # %%
 level = stats.by_domain(unseen_texts[OWN], HIT).at(domain=ALL).in_units("%", 1)
 ctx.say(
-    f"On the {level.row.n_prompts} own prompts that chose nothing, the draft's best token is "
-    f"accepted {level} (mean of the domains)."
+    f"On the {level.row.n_prompts} own prompts that judge here, the best token of the pair's own "
+    f"draft is accepted {level} (mean of the domains)."
 )
 
 # %% [markdown]
