@@ -30,11 +30,10 @@ calibration_rows: int = 32  # 1 to 10000; texts of the target that GPTQ is calib
 # composed prompts from which the calibration texts start
 calibration_prompts_per_domain: int = 100  # 1 to 10000
 calibration_seed: int = 0  # 0 to 4294967295; seed of these prompts
-# prompts that judge the drafts, evenly spaced among the recorded ones; 0: all
+# prompts that judge the drafts, evenly spaced among those that chose no training; 0: all of these
 judged_prompts_per_domain: int = 0  # 0 to 100000
 exit_layers: list = [2, 4]  # 1 to 1000; how many layers of the target make an early-exit draft
 max_gamma: int = 16  # 1 to 16; chains of 1 to this many tokens are compared
-deepest: int = 6  # 2 to 16; the deepest drafted token of a trained head that is shown
 article_int4: float = 0.93  # 0 to 1; the article's acceptance of a 4-bit self-draft
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
@@ -63,11 +62,10 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from speclab import copying, replay, score, stats
-from speclab.logs import passes
 from speclab.study import runs
 from speclab.lab import starts
 from speclab.lab import prompt_sets
-from speclab.lab.prompt_sets import OWN, SECOND
+from speclab.lab.prompt_sets import OWN, SECOND, UNWRAPPED
 from speclab.lab.texts import Text
 from speclab.drafts import candidates, quantise, shipped
 from speclab.estimates import Estimates, stack, without_interval
@@ -109,23 +107,37 @@ domains = list(score.domains_in(sets[OWN].trace))
 ctx.say(prompt_sets.described(settings, is_sampled=False))
 
 # %% [markdown]
-# All recorded prompts judge the drafts if `judged_prompts_per_domain` is 0. Otherwise that many of
-# each domain do, without those that had a say in the training of the pair's own draft. A trace has
-# one row for each position of a text, with the draft's rank of the
-# target's token. `hit` says whether the draft's best token is the target's.
+# The first own prompts of each domain may have chosen how long the pair's own draft was trained
+# (`notes.chose` of the profile). **They judge nothing on this page**, if five others are left. A
+# trace has one row for each position of a text, with the draft's rank of the target's token. `hit`
+# says whether the draft's best token is the target's.
+
 
 # %%
+def others(asked, chose):
+    """The prompts of each domain after its first `chose`; its last five if fewer are left."""
+    by_domain = {prompt.domain: [] for prompt in asked}
+    for prompt in asked:
+        by_domain[prompt.domain].append(prompt)
+    kept = {d: max(len(own) - chose, stats.MIN_PROMPTS) for d, own in by_domain.items()}
+    return [prompt for d, own in by_domain.items() for prompt in own[-kept[d] :]]
+
+
 OWN_DRAFT, HEAD, LOOKUP = "own draft", "trained head", "prompt lookup"
 kinds = {prompt_sets.set_name(source): runs.kind_of_set(source) for source in settings.others}
 kinds = {name: kinds.get(name, "greedy") for name in sets}  # the kind of run of each set
 prompts, texts, traces = {}, {}, {}  # by set: token ids by prompt, and traces by draft
+unseen_texts = {}  # the trace of all prompts that chose nothing
 for name, each in sets.items():
     asked = runs.encoded_prompts(runs.of_kind(settings, kinds[name]))
+    is_own = name in (OWN, UNWRAPPED)  # the prompts without wrapper are the own ones
+    unseen = others(asked, settings.notes.chose if is_own else 0)
+    judge = [prompt.prompt_id for prompt in unseen]
+    unseen_texts[name] = each.trace[each.trace["prompt_id"].isin(judge)].reset_index(drop=True)
     if judged_prompts_per_domain:
-        # the first own prompts (also without wrapper) had a say in the draft's training
-        skipped = 0 if name == SECOND else settings.notes.decoded_from
-        asked = decoded_prompts(asked, judged_prompts_per_domain, skipped)
-    prompts[name] = {prompt.prompt_id: prompt.ids for prompt in asked}
+        skipped = settings.notes.decoded_from if is_own else 0
+        unseen = decoded_prompts(asked, judged_prompts_per_domain, skipped)
+    prompts[name] = {prompt.prompt_id: prompt.ids for prompt in unseen}
     rows = each.trace[each.trace["prompt_id"].isin(prompts[name])].reset_index(drop=True)
     texts[name] = rows.groupby("prompt_id", sort=False)["token"].agg(tuple).to_dict()
     traces[name] = {OWN_DRAFT: rows}
@@ -341,15 +353,12 @@ ctx.table(
 
 # %%
 quantised = [label for label in facts if label.startswith("INT")]
-levels = first.at(set=OWN, draft=[OWN_DRAFT, *quantised])
-ctx.table(
-    Estimates.stacked({"hit[1]": levels}, "estimator").in_units("%"),
-    "self-drafts",
-    rows="draft",
-    columns="domain",
-    caption="Best tokens accepted of the pair's own draft and the target's quantised copies. "
-    f"The article's number is {100 * article_int4:.0f} %.",
-)
+for label in quantised:
+    level = first.at(set=OWN, draft=label, domain=ALL).in_units("%")
+    ctx.say(
+        f"The {label} is accepted {level}, and the article says {100 * article_int4:.0f} % for 4 "
+        "bits (own prompts, mean of the domains)."
+    )
 
 # %% [markdown]
 # ## 4. Does training on the target's own text help?
@@ -389,145 +398,167 @@ if phases:
         percent=True,
         slug="learning-curve",
         title="Acceptance of the pair's own draft during its training",
-        caption="Acceptance by training steps, on the own prompts that had a say in it. The "
-        "first point is the draft before this phase. The learning rate falls to zero at the end, "
-        "which raises the last points.",
+        caption="Acceptance by training steps, on the own prompts that chose how long to train, "
+        "so its end is too high. The first point is the draft before this phase. The learning "
+        "rate falls to zero over the last steps.",
     )
 else:
     ctx.say("The card of this pair has no learning curve of its draft.")
+
+# %% [markdown]
+# What is the finished draft worth on prompts that chose nothing?
+
+# %%
+level = stats.by_domain(unseen_texts[OWN], HIT).at(domain=ALL).in_units("%", 1)
+ctx.say(
+    f"On the {level.row.n_prompts} own prompts that judge here, the best token of the pair's own "
+    f"draft is accepted {level} (mean of the domains)."
+)
 
 # %% [markdown]
 # ## 5. What do the target's hidden states buy?
 # The drafts that servers run are mostly **heads** as EAGLE-3's (arXiv:2503.01840): one decoder
 # layer as wide as the target. At a token of the text it reads the token and the outputs of three of
 # the target's layers at the token before. Deeper in a block the target has not run yet, so the head
-# reads its own last state instead. It should do best at the first token of a block. An ordinary
-# draft reads the text only. Both are compared on all recorded prompts. For `smollm` the second
-# prompt set chose which head is shipped, so the head's number there is slightly too high.
+# reads its own last state instead. An ordinary draft reads the text only.
+#
+# Our heads differ from the pair's own draft in what they read, in their shape and in their
+# training. Two sets of prompts made two heads. *Form* has the format of the kit's own prompts, as
+# most of the draft's training prompts have. Of *mixed* half has no format: instructions that people
+# wrote, and bare problems. Both were trained with three seeds, the draft with one.
 
 # %%
+FORM, MIXED, DRAFT = "form", "mixed", "own draft"
 if has_head := HEAD in traces[OWN]:
-    both, gains, depths = {}, {}, {}
-    for name, each in sets.items():
-        mine, its = each.trace, head_runs[name].trace
-        its = its[its["prompt_id"].isin(mine["prompt_id"])]
-        assert [*its["token"]] == [*mine["token"]], "the same texts"
-        both[name] = {"draft": mine, "head": its}
-        hits = stats.jointly({"draft": (mine, HIT), "head": (its, HIT)})
-        gain = hits.table({"head minus draft": hits["head"] - hits["draft"]})
-        gains[name] = each.shown(gain, ALL)
-    gains = Estimates.stacked(gains, "prompts").in_units("points")
-    ctx.table(
-        gains,
-        "gain",
-        rows="prompts",
-        columns="domain",
-        caption="Best first token accepted: the head minus the pair's own draft, on all prompts.",
-    )
+    # the heads of smollm come in two trainings; others have no such card
+    is_ours, shipped_as, further = of_head.traces == READS[1], HEAD, pd.DataFrame({"kind": []})
+    if is_ours:
+        facts_of = read_json(ROOT / READS[3] / "card.json", "`git checkout` it")
+        shipped_as, further = facts_of["shipped"], pd.read_csv(ROOT / READS[3] / "seeds.csv")
+    accepted = {}  # accepted first tokens by prompt
+    for name, mine in unseen_texts.items():
+        traces_of = {DRAFT: mine, shipped_as: head_runs[name].trace}
+        if is_ours:
+            other = FORM if shipped_as == MIXED else MIXED
+            traces_of[other] = runs.load_run(ROOT / READS[2] / kinds[name]).trace
+        counts = {}
+        for label, trace in traces_of.items():
+            by_prompt = trace.groupby(["domain", "prompt_id"], sort=False)["hit"]
+            counts[label, 0] = by_prompt.agg(tokens="size", accepted="sum").reset_index()
+        rows = stack(counts, ["head", "seed"])
+        rows = pd.concat([rows, further[further["kind"] == kinds[name]]])
+        accepted[name] = rows[rows["prompt_id"].isin(mine["prompt_id"])]
 else:
     ctx.say("Left out: no trained head was recorded along the texts of this pair.")
 
 # %% [markdown]
-# How does acceptance go on inside a block? It is counted where all earlier tokens of the block were
-# accepted, with every position of the text as a start.
-
-# %%
-if has_head:
-    SHARE = score.ratio_of("accepted", "reached")
-    for name, traces_of in both.items():
-        for drafter, trace in traces_of.items():
-            rows = passes.of_replay(replay.replay(trace, deepest, "every"))
-            counts = {d: (passes.depth_counts(rows, d), SHARE) for d in range(1, deepest + 1)}
-            depths[name, drafter] = stats.jointly(counts).table(key="depth").at(domain=ALL).frame
-    ctx.plot(
-        Estimates(stack(depths, ["prompts", "drafter"])),
-        x="depth",
-        hue="drafter",
-        columns="prompts",
-        percent=True,
-        y="accepted, given all above (%)",
-        slug="depth",
-        title="Acceptance by depth of a block, draft and head",
-        caption="Acceptance of the token at each depth, where all earlier tokens were accepted. "
-        "Mean of the domains. Bands: intervals over prompts.",
-    )
-
-# %% [markdown]
-# An ordinary draft gains with depth, because blocks that get deep are at easy positions
-# ([04](04_depth_profile.ipynb)). The head is at the same positions, but it no longer sees the
-# target's states.
-#
-# ## 6. What do the training prompts decide?
-# Two heads were trained with the same number of prompts, texts and steps. The one called *form*
-# learned from prompts in the format of the kit's own. Of the prompts of *mixed* half have no
-# format: instructions that people wrote, and bare problems. Both were trained again with other
-# seeds, whose accepted first tokens are recorded.
-
-# %%
-FORM, MIXED = "form", "mixed"
-accepted = {}  # accepted first tokens by prompt, of the heads of all seeds
-if has_head and SECOND in sets and of_head.traces == READS[1]:  # the other head is of this pair
-    shipped_as = read_json(ROOT / READS[3] / "card.json", "`git checkout` it")["shipped"]
-    further = pd.read_csv(ROOT / READS[3] / "seeds.csv")
-    for name in (OWN, SECOND):
-        run = runs.load_run(ROOT / READS[2] / kinds[name])
-        counts = {}
-        for head in (FORM, MIXED):
-            trace = both[name]["head"] if head == shipped_as else run.trace
-            by_prompt = trace.groupby(["domain", "prompt_id"], sort=False)["hit"]
-            counts[head, 0] = by_prompt.agg(tokens="size", accepted="sum").reset_index()
-        rows = [stack(counts, ["head", "seed"]), further[further["kind"] == kinds[name]]]
-        rows = pd.concat(rows, ignore_index=True)
-        accepted[name] = rows[rows["prompt_id"].isin(sets[name].trace["prompt_id"])]
-else:
-    ctx.say("Left out: this pair has no heads with two sets of training prompts.")
-
-# %% [markdown]
-# The interval of the difference covers prompts and seeds: to each resample of prompts we add the
-# error of a difference of two means over seeds, Student's t with the variance between the seeds.
+# The interval of a difference covers prompts and seeds: to each resample of prompts we add the
+# error of a difference of two means over seeds, Student's t with the variance between the seeds. It
+# does not cover the draft's training, which has one seed.
 
 
 # %%
-def difference(form, mixed):
-    """Mixed minus form, mean over the seeds; both are shares [seeds, 1 + resamples, domains]."""
-    gap, seeds = mixed.mean(axis=0) - form.mean(axis=0), len(mixed)
-    variance = (mixed[:, 0].var(axis=0, ddof=1) + form[:, 0].var(axis=0, ddof=1)) / seeds
-    resamples = len(gap) - 1
-    t = stdtrit(2 * (seeds - 1), (0.5 + np.arange(resamples)) / resamples)
-    gap[1:] += np.random.default_rng(7).permutation(t)[:, None] * np.sqrt(variance)
+def difference(base, other):
+    """Other minus base, means over seeds. Both are shares [seeds, 1 + resamples, domains]."""
+    gap = other.mean(axis=0) - base.mean(axis=0)
+    if several := [one for one in (base, other) if len(one) > 1]:
+        variance = sum(one[:, 0].var(axis=0, ddof=1) / len(one) for one in several)
+        resamples, freedom = len(gap) - 1, sum(len(one) - 1 for one in several)
+        t = stdtrit(freedom, (0.5 + np.arange(resamples)) / resamples)
+        gap[1:] += np.random.default_rng(7).permutation(t)[:, None] * np.sqrt(variance)
     return pd.DataFrame(gap, columns=[*domains, ALL, POOLED])
 
 
-# %%
-if accepted:
-    by_seed, hits = {}, {}
-    for name, rows in accepted.items():
-        of_heads = rows.groupby(["head", "seed"], sort=False)
-        share = score.ratio_of("accepted", "tokens")
-        by_seed[name] = stats.jointly({key: (own, share) for key, own in of_heads})
+def against(base, key, counts):
+    """First tokens accepted minus those of `base`: estimates, cells, draws and shares by set."""
+    gains, draws, hits, share = {}, {}, {}, score.ratio_of("accepted", "tokens")
+    for name, rows in counts.items():
+        draws[name] = stats.jointly(
+            {of: (own, share) for of, own in rows.groupby([key, "seed"], sort=False)}
+        )
         hits[name] = {
-            head: np.array([by_seed[name][head, seed] for seed in rows["seed"].unique()])
-            for head in (FORM, MIXED)
+            one: np.array([draws[name][one, seed] for seed in seeds])
+            for one, seeds in rows.groupby(key, sort=False)["seed"].unique().items()
         }
-    # the second set minus the own prompts; the resamples of both are drawn apart
-    apart = [0, *(1 + np.random.default_rng(11).permutation(stats.RESAMPLES))]
-    hits["interaction"] = {h: hits[SECOND][h][:, apart] - hits[OWN][h] for h in (FORM, MIXED)}
-    by_seed["interaction"] = min(by_seed.values(), key=lambda own: own.prompts.fewest)
-    changed = pd.concat(
-        [by_seed[on].table({on: difference(**own)}, "on").frame for on, own in hits.items()]
-    )
-    changed = Estimates(changed).without(domain=POOLED).in_units("points", 1)
-    cells = changed.at(domain=ALL).wide("on", "domain").rename(columns={ALL: "mixed minus form"})
-    for head in (FORM, MIXED):  # in the sample, mean of the domains
-        cells[f"{head} (%)"] = [100 * own[head][:, 0, -2].mean() for own in hits.values()]
+        more = {one: difference(hits[name][base], own) for one, own in hits[name].items()}
+        del more[base]
+        gains[name] = sets[name].shown(draws[name].table(more, key), ALL)
+    gains = Estimates.stacked(gains, "prompts").in_units("points", 1)
+    levels = {one: 100 * own[:, 0, -2].mean() for one, own in hits[OWN].items()}
+    cells = gains.at(domain=ALL).wide(key, "prompts").set_index(key)
+    cells = cells.reindex([*levels]).fillna("")
+    cells.insert(0, "accepted (%)", pd.Series(levels))
+    return gains, cells, draws, hits
+
+
+# %% [markdown]
+# Compare like with like: *form* with the draft. *Mixed* learned from other prompts, and the second
+# prompt set chose it for shipping, so its number there is slightly too high.
+
+# %%
+if has_head:
+    gains, cells, draws, hits = against(DRAFT, "head", accepted)
+    if is_ours:
+        cells = pd.DataFrame(facts_of["trained"]).T.join(cells)
     ctx.table(
-        changed,
-        "training-prompts",
-        cells=cells,
+        gains,
+        "gain",
+        cells=cells.rename_axis("draft").reset_index(),
         digits=1,
-        caption="First tokens accepted of heads that learned from two sets of prompts, mean of the "
-        "domains and seeds. Interaction: the second set minus the own prompts.",
+        caption="How the draft and the heads were trained, and how many of their first tokens are "
+        "accepted on our own prompts (mean of the domains and seeds). Last columns: minus the "
+        "draft.",
+        is_wide=True,
     )
+
+# %% [markdown]
+# A head gains, but this table cannot say why. An **ablation** can. We trained the head *form* three
+# more times and only changed what it reads: the states of the token before (*own*), those of eight
+# tokens earlier (*earlier*), or zeros (*none*). Start weights, texts, their order and the number of
+# steps are the same. The training is short and has one seed, so compare the rows with each other
+# and not with the table above.
+
+# %%
+path = ROOT / READS[3] / "ablation.csv"
+if is_ablated := has_head and is_ours and path.is_file():
+    ablation, counts = pd.read_csv(path), {}
+    for name in (n for n in (OWN, SECOND) if n in accepted):
+        is_here = ablation["prompt_id"].isin(accepted[name]["prompt_id"])
+        counts[name] = ablation[is_here & (ablation["kind"] == kinds[name])]
+    states, cells, *_ = against("none", "reads", counts)
+    ctx.table(
+        states,
+        "hidden-states",
+        cells=cells.rename_axis("reads").reset_index(),
+        digits=1,
+        caption="First tokens accepted of a shortly trained head that reads the target's states, "
+        "those of eight tokens earlier, or none (mean of the domains). Last columns: minus none.",
+    )
+else:
+    ctx.say("Left out: no head of this pair was trained without the target's states.")
+
+# %% [markdown]
+# ## 6. What do the training prompts decide?
+# *Form* and *mixed* had the same number of prompts, texts and steps. Does each do better on prompts
+# like its own? The *interaction* is what *mixed* gains over *form* on the second prompt set, minus
+# what it gains on our own.
+
+# %%
+if has_head and is_ours and SECOND in sets:
+    # the resamples of both sets are drawn apart
+    apart = [0, *(1 + np.random.default_rng(11).permutation(stats.RESAMPLES))]
+    form, mixed = (hits[SECOND][head][:, apart] - hits[OWN][head] for head in (FORM, MIXED))
+    smaller = min((draws[OWN], draws[SECOND]), key=lambda own: own.prompts.fewest)
+    between = smaller.table({"interaction": difference(form, mixed)}).in_units("points", 1)
+    ctx.export(between.without(domain=POOLED), "interaction")
+    seen, (least, most) = between.at(domain=ALL), facts_of["expected"]["interaction"]
+    held = "held" if least <= 100 * seen.value <= most else "failed"
+    ctx.say(
+        f"Before the training we forecast an interaction of {least} to {most} points "
+        f"(`{READS[3]}/expected.md`). The forecast {held}: it is {seen}."
+    )
+else:
+    ctx.say("Left out: this pair has no heads with two sets of training prompts.")
 
 # %%
 agrees = first.at(set=OWN, domain=ALL).frame.set_index("draft")["estimate"]
@@ -538,11 +569,17 @@ answer = (
     f"Of the drafts tried, {most} agrees most often ({100 * agrees.max():.0f} %). "
     f"By the bytes read, {fastest} would be fastest ({speeds.max():.1f}x)."
 )
-if has_head:
-    gain = gains.at(prompts=OWN, domain=ALL)
+if is_ablated:
+    bought = states.at(prompts=OWN, reads="own", domain=ALL)
     verbs = {stats.ABOVE: "raise", stats.BELOW: "lower"}
-    verb = verbs.get(gain.verdict(), "do not clearly change")
-    answer += f" Hidden states {verb} first-token acceptance ({100 * gain.value:+.0f} points)."
+    verb = verbs.get(bought.verdict(), "do not clearly change")
+    answer += f" Hidden states {verb} a head's acceptance ({100 * bought.value:+.0f} points)."
+elif has_head:
+    gain = gains.at(prompts=OWN, domain=ALL, head=FORM if is_ours else HEAD)
+    points = f"{abs(100 * gain.value):.0f} points"
+    verbs = {stats.ABOVE: f"gains {points}", stats.BELOW: f"loses {points}"}
+    verb = verbs.get(gain.verdict(), "does not clearly gain")
+    answer += f" A head, which was trained differently, {verb} on first tokens."
 ctx.answer(answer)
 
 # %% [markdown]

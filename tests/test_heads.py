@@ -28,6 +28,7 @@ from test_decode import DRAWS, SHAPES, TREES, assert_plain, assert_samples_the_t
 from test_record import prompts_of
 from toy import plain, table_of
 
+from data.pairs.smollm.prepare_head import as_read
 from speclab import decode as decoding
 from speclab.decode import decode_prompt, prefill
 from speclab.models import head as heads
@@ -246,6 +247,12 @@ def test_unrolled_is_the_librarys_own_forward(pair):
         found, wanted = network.lm_head(states)[0, : 23 - step], logits[step][0, : 23 - step]
         torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
     assert len(logits) == STEPS
+
+
+def test_what_an_ablated_head_reads():
+    features = torch.arange(1.0, 31)[None, :, None]
+    read = {reads: as_read(features, reads).flatten().tolist() for reads in ("earlier", "none")}
+    assert read == {"earlier": [0] * 8 + [*range(1, 23)], "none": [0] * 30}
 
 
 @pytest.mark.parametrize(("kind", "is_lean"), [("Llama", True), ("Qwen2", True), ("Qwen3", False)])

@@ -60,6 +60,13 @@ def test_other_sets_are_described_by_what_is_in_them(tmp_path, others, words):
     assert "math" not in said, "nothing of the kit's own sets"
 
 
+@pytest.mark.parametrize("changes", [{}, {"other_prompts": []}])
+def test_pages_say_which_prompts_chose_the_training(changes):
+    words = "the first 8 of each domain chose how long"
+    assert words in prompt_sets.described(load_profile("smollm", changes))
+    assert words not in prompt_sets.described(load_profile("tiny", changes))
+
+
 def test_the_kits_own_sets_are_described():
     said = prompt_sets.described(load_profile("tiny"))
     assert all(f"**{name.capitalize()}**" in said for name in (UNWRAPPED, SECOND))

@@ -34,6 +34,11 @@ ABOUT = {
     "categories count as chat; the other three are code, math and reasoning. One of the five is "
     f"not in English. We also show the set without it, as *{ENGLISH}*.",
 }
+CHOSE = (
+    f"**{OWN.capitalize()}**: the first {{}} of each domain chose how long the pair's own draft "
+    "was trained, so its numbers on our own prompts are slightly too high. Notebook 08 leaves "
+    "these prompts out."
+)
 NO_OTHERS = (
     "This profile names no other prompts (`other_prompts`), so we cannot say whether the findings "
     "hold on other prompts."
@@ -160,12 +165,14 @@ def set_name(source: str) -> str:
 
 
 def described(profile: Profile, is_sampled: bool = True) -> str:
-    """Which other sets the profile names, if any, in sentences (Markdown). is_sampled: whether
-    their sampled texts are used, too.
+    """Which own prompts chose the draft's training, and which other sets the profile names, if any,
+    in sentences (Markdown). is_sampled: whether their sampled texts are used, too.
     """
+    chose = [CHOSE.format(profile.notes.chose)] if profile.notes.chose else []
     lines = [ABOUT.get(source) or _about(profile, source) for source in profile.others]
     if not lines:
-        return NO_OTHERS
+        return "\n\n".join([*chose, NO_OTHERS])
+    lines = chose + lines
     if is_sampled:
         lines.append(
             f"At T = {profile.sampled_temperature:g} we use one text per prompt from one seed on "

@@ -18,7 +18,7 @@ restores them.
 One hash covers everything that a notebook's outcome depends on (`digest`). Code counts as its
 syntax tree without docstrings, for the notebook and for the modules that it imports. The files that
 this code reads are declared in a list of plain texts called READS, at the top of a module or in a
-notebook's cell of imports: `READS = ["data/paper", "08/self-drafts.csv"]` (`names_read`).
+notebook's cell of imports: `READS = ["data/paper", "08/drafts.csv"]` (`names_read`).
 """
 
 import ast

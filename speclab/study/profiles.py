@@ -81,6 +81,8 @@ class Notes:
     trained_on: TrainedOn | None = None
     # prompt sets that a draft was trained on, by the draft's path
     saw: dict[str, list[str]] = Field(default_factory=dict)
+    # how many first prompts of a domain chose the length of the draft's training
+    chose: int = Field(default=0, ge=0, le=100_000)
     # if only some prompts of a domain are decoded for real, they start at this number
     decoded_from: int = Field(default=0, ge=0, le=100_000)
 

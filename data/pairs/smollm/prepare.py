@@ -278,6 +278,15 @@ class Writer:
         return mixed.view(rows, self.heads, n, self.size).transpose(1, 2).reshape(rows, n, -1)
 
     @torch.inference_mode()
+    def read(self, text: list[int]) -> Tensor:
+        """The features [n, taps x d] of a text."""
+        count = len(text)
+        causal = torch.full((count, count), MASKED).triu(1)
+        places = torch.arange(count)[None]
+        self.states(torch.tensor([text]), places, self.cache(1, count), 0, causal[None, None])
+        return torch.cat(self.tapped, -1)[0]
+
+    @torch.inference_mode()
     def write(self, ids: list[list[int]], stop: int, seed: int) -> dict[str, np.ndarray]:
         """Continue each prompt twice, by NEW_TOKENS or to `stop`: greedily, and sampled at T = 1.
 

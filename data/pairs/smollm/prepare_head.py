@@ -32,7 +32,10 @@ from transformers import LlamaConfig
 from data.corpus import math_rows, read_jsonl, reasoning_rows
 from data.drafts.train import FILE, TrainConfig, optimise
 from data.pairs.smollm.prepare import (
+    COMMON,
     HERE,
+    OWN_OF_FOUR,
+    PHASES,
     PROMPT_TOKENS,
     SEED,
     TARGET,
@@ -60,12 +63,20 @@ from speclab.plain import read_json
 from speclab.score import with_hits
 from speclab.study.profiles import ROOT, ModelSpec, load_profile
 from speclab.study.prompts import DOMAINS, PROJECT_PROMPTS, SECOND_PROMPTS, read_prompts
-from speclab.study.runs import load_run, of_kind, record_run, texts_of, written
+from speclab.study.runs import (
+    encoded_prompts,
+    load_run,
+    of_kind,
+    record_run,
+    texts_of,
+    written,
+)
 
 LAYERS = (15, 21, 27)  # N/2, 0.7 N and N - 3 of the target's 30 layers
 BATCHES = 18  # batches of prompts per domain in `form`
 HALF = 4 * BATCHES // 2  # batches of either half of `mixed`
 SETS = ("form", "mixed")
+TOKENS_OF_DRAFT = 425_297  # of the target's, that the draft learned from
 
 
 # ---- prompts -------------------------------------------------------------------------------------
@@ -250,14 +261,14 @@ class Texts:
     seed decides the order.
     """
 
-    def __init__(self, work: Path, name: str, seed: int = SEED):
+    def __init__(self, work: Path, name: str, seed: int = SEED, shards: int | None = None):
         self.seed = seed
         order = read_json(work / "prompts.json", "run the step `prompts`", list)
         half = range(len(order) - HALF, len(order))
         numbers = range(len(order) - HALF) if name == "form" else [*range(HALF), *half]
-        self.files = []
+        self.files = []  # of the first `shards`; None: of all
         self.where = []  # file, length, first new token, row of tokens, of features, of answers
-        for number in numbers:
+        for number in numbers[:shards]:
             path = shard_of(work, number)
             if not path.is_file():
                 raise ValueError(f"{path} is missing: run `write` first")
@@ -309,11 +320,12 @@ class Texts:
 
 def loss_of(network: Eagle3DraftModel, batch: dict, place: Tensor) -> Tensor:
     """Cross-entropy to the target's distribution (its top tokens, as far as they are kept) on its
-    own text, for each unrolled step, weighted by FADE to the power of the step.
+    own text, for each unrolled step that `learned` has, weighted by FADE to the power of the step.
     """
     total = torch.zeros(())
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        steps = unrolled(network, batch["features"], batch["tokens"][:, 1:], STEPS_AHEAD)
+        ahead = len(batch["learned"])
+        steps = unrolled(network, batch["features"], batch["tokens"][:, 1:], ahead)
         for step, states in enumerate(steps):
             logits = network.lm_head(states[batch["learned"][step]]).float()
             at = place[batch["top_ids"][step]]
@@ -348,6 +360,103 @@ def train(args: argparse.Namespace) -> None:
         about=about,
     )
     write_json(folder / "log.json", log)
+
+
+# ---- ablate: what the hidden states buy ----------------------------------------------------------
+
+READS = ("own", "earlier", "none")  # the states of the token before, of LAG tokens before it; zeros
+LAG = 8
+SHARDS = 20  # of `form`, five per domain
+SHORT = replace(TRAINING, steps=100, checkpoint_every=20)  # 1.25 times these texts
+
+
+def as_read(features: Tensor, reads: str) -> Tensor:
+    """The features [rows, n, width] that a head of READS gets in place of its own."""
+    if reads == "own":
+        return features
+    kept = torch.zeros_like(features)
+    if reads == "earlier":
+        kept[:, LAG:] = features[:, :-LAG]
+    return kept
+
+
+def ablate(args: argparse.Namespace) -> None:
+    """Train the head of the set `form` shortly, on first tokens of blocks, with the features of
+    `--reads`. All three have the same start weights, texts, order and steps.
+    """
+    kept = kept_tokens()
+    place = torch.full((VOCABULARY,), -1)
+    place[kept] = torch.arange(len(kept))
+    texts = Texts(args.work, "form", args.seed, SHARDS)
+
+    def batch(number: int) -> dict:
+        """A batch whose learned rows are those of the first unrolled step."""
+        made = texts.batch(number)
+        read = as_read(made["features"], args.reads)
+        return made | {"features": read, "learned": made["learned"][:1]}
+
+    about = {"reads": args.reads, "texts": digest(*(file["tokens"] for file in texts.files))}
+    folder = args.work / f"reads-{named(args.reads, args.seed)}"
+    log = optimise(
+        new_head(kept, args.seed),
+        batch,
+        replace(SHORT, seed=args.seed),
+        folder,
+        lambda network, batch, _: loss_of(network, batch, place),
+        lambda _: {"core_minutes": round(time.process_time() / 60, 2)},
+        folder.name,
+        about=about,
+    )
+    write_json(folder / "log.json", log)
+
+
+@torch.no_grad()
+def first_tokens(network: Eagle3DraftModel, reads: str, text: list[int], features: Tensor) -> list:
+    """Its first drafted token after each token of a text but the first, [n - 1]."""
+    read = as_read(features[None, :-1], reads)
+    states = next(unrolled(network, read, torch.tensor([text])[:, 1:], 1))
+    return torch.nonzero(network.t2d)[:, 0][network.lm_head(states[0]).argmax(-1)].tolist()
+
+
+def ablation(args: argparse.Namespace) -> None:
+    """Write `head/ablation.csv` and the card's `ablation`: of the heads of `ablate`, how many first
+    tokens of each prompt are accepted along the greedy texts of the shipped runs of smollm.
+    """
+    heads = {}
+    for path in sorted(args.work.glob(f"reads-*/{FILE}")):
+        reads, _, seed = path.parent.name.removeprefix("reads-").partition("-")
+        heads[int(seed or SEED), reads] = learned_head(path)
+    writer, own, rows = Writer(TARGET, torch.float32, LAYERS), load_profile("smollm"), []
+    for kind in ("greedy", "second"):
+        texts = texts_of(load_run(ROOT / "data/traces/smollm" / kind))
+        for prompt in encoded_prompts(of_kind(own, kind)):
+            text = [*prompt.ids, *texts[prompt.prompt_id]]
+            features, first = writer.read(text), len(prompt.ids)
+            about = {"kind": kind, "domain": prompt.domain, "prompt_id": prompt.prompt_id}
+            for (seed, reads), network in heads.items():
+                drafted = first_tokens(network, reads, text, features)[first - 2 : -1]
+                hits = sum(a == b for a, b in zip(drafted, text[first:], strict=True))
+                counts = {"tokens": len(text) - first, "accepted": hits}
+                rows.append({"seed": seed, "reads": reads} | about | counts)
+        print(kind, "judged", flush=True)
+    rows = pd.DataFrame(rows).sort_values(["seed", "reads"], kind="stable")
+    rows.to_csv(HERE / "head" / "ablation.csv", index=False)
+    texts = Texts(args.work, "form", shards=SHARDS)
+    minutes = {}
+    for path in sorted(args.work.glob("reads-*/log.json")):
+        log = read_json(path, "run `ablate` again", list)
+        minutes[path.parent.name.removeprefix("reads-")] = round(core_minutes(log), 1)
+    card = read_json(HERE / "head" / "card.json", "run `card` first", dict)
+    card["ablation"] = {
+        "set": "form",
+        "prompts": len(texts.where) // 2,
+        "texts": len(texts.where),
+        "tokens": sum(len(file["top_ids"]) for file in texts.files),
+        "steps": SHORT.steps,
+        "earlier": LAG,
+        "core_minutes": minutes,
+    }
+    write_json(HERE / "head" / "card.json", card)
 
 
 # ---- look: text for the learning curve -----------------------------------------------------------
@@ -415,13 +524,18 @@ def saved(network: Eagle3DraftModel, folder: Path) -> None:
     print(path.stat().st_size, "bytes")
 
 
-def export(args: argparse.Namespace) -> None:
-    """Write `export/SET`, the head of a set after its last checkpoint."""
-    network, name = new_head(kept_tokens()), named(args.set, args.seed)
-    weights = load_file(args.work / name / FILE)
+def learned_head(path: Path) -> Eagle3DraftModel:
+    """The head of a checkpoint."""
+    network, weights = new_head(kept_tokens()), load_file(path)
     learned = {k.removeprefix("model."): v for k, v in weights.items() if k.startswith("model.")}
     network.load_state_dict(learned, strict=False)
-    saved(network, args.work / "export" / name)
+    return network
+
+
+def export(args: argparse.Namespace) -> None:
+    """Write `export/SET`, the head of a set after its last checkpoint."""
+    name = named(args.set, args.seed)
+    saved(learned_head(args.work / name / FILE), args.work / "export" / name)
 
 
 # ---- card ----------------------------------------------------------------------------------------
@@ -460,6 +574,32 @@ def core_minutes(log: list[dict]) -> float:
     return sum(ends)
 
 
+EXPECTED = {"interaction": [3, 9]}  # points, as written in expected.md before the training
+STARTS = {"draft": "the target's rows, projected to 256", "head": "the target's rows"}
+READ_PROMPTS = {  # in the format of the kit's prompts, except where it is said
+    "own draft": "code, math, reasoning; composed and people's chat",
+    "form": "code, math, reasoning; composed chat",
+    "mixed": "half of form's; half in no format",
+}
+
+
+def trained(heads: dict[str, dict]) -> dict[str, dict]:
+    """How the trainings of the draft and of both heads differ, with column names for notebook 08.
+
+    The draft's numbers are those of `prepare` (README.md): its phases, batches and text.
+    """
+    own = sum(phase.steps * OWN_OF_FOUR[name] // 4 for name, phase in PHASES.items())
+    steps = sum(phase.steps for phase in PHASES.values())
+    other = (steps - own) * COMMON["batch"] * COMMON["context"]
+    draft = {"steps": steps, "on target's texts": own, "target's tokens": TOKENS_OF_DRAFT}
+    rows = {"own draft": draft | {"other tokens": other, "output layer starts as": STARTS["draft"]}}
+    for name, head in heads.items():
+        read = {"steps": head["steps"], "on target's texts": head["steps"]}
+        read |= {"target's tokens": head["tokens"], "other tokens": 0}
+        rows[name] = read | {"output layer starts as": STARTS["head"]}
+    return {name: row | {"prompts": READ_PROMPTS[name]} for name, row in rows.items()}
+
+
 def card(args: argparse.Namespace) -> None:
     """Write the card of both heads into this folder's `head/card.json`. The head with the larger
     hit[1] on the second set is shipped.
@@ -481,7 +621,9 @@ def card(args: argparse.Namespace) -> None:
         }
     shipped = max(SETS, key=lambda name: hits[name])
     costs = read_json(args.work / "costs.json", "run `costs` first", dict)
-    write_json(HERE / "head" / "card.json", {"shipped": shipped, "heads": heads, "costs": costs})
+    made = {"shipped": shipped, "heads": heads, "costs": costs}
+    made |= {"trained": trained(heads), "expected": EXPECTED}
+    write_json(HERE / "head" / "card.json", made)
 
 
 def costs(args: argparse.Namespace) -> None:
@@ -529,7 +671,7 @@ def ship(args: argparse.Namespace) -> None:
 
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 17)  # tokens per pass
-STEPS = (prompts, write, look, train, export, record, costs, card, ship, seeds)
+STEPS = (prompts, write, look, train, export, record, costs, card, ship, seeds, ablate, ablation)
 
 
 def main() -> None:
@@ -540,7 +682,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="training text (prompts)")
     parser.add_argument("--part", default="0/1", help="of the batches, as 0/2 and 1/2 (write)")
     parser.add_argument("--set", choices=SETS, help="of training prompts (train, export, record)")
-    parser.add_argument("--seed", type=int, default=SEED, help="of a head (train, export, record)")
+    parser.add_argument("--seed", type=int, default=SEED, help="of a head (train, ablate, ...)")
+    parser.add_argument("--reads", choices=READS, default=READS[0], help="features (ablate)")
     parser.add_argument("--folder", type=Path, help="of a head (record, costs)")
     parser.add_argument("--shipped", action="store_true", help="record all kinds of run (record)")
     args = parser.parse_args()
