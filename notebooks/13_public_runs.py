@@ -110,10 +110,12 @@ def sums_of(run):
 
 speculates = facts[facts["method"] != "plain"]
 tables = {
-    (row.method, row.target, row.set): stats.by_domain(sums_of(row.Index), PER_PASS).frame
+    (row.Index, row.method, row.target, row.set): stats.by_domain(
+        sums_of(row.Index), PER_PASS
+    ).frame
     for row in speculates.itertuples()
 }
-of_runs = Estimates(stack(tables, ["method", "target", "set"])).at(domain=POOLED)
+of_runs = Estimates(stack(tables, ["run", "method", "target", "set"])).at(domain=POOLED)
 ctx.export(of_runs.frame.drop(columns=["domain", "estimator"]), "runs")
 ctx.say(f"`runs.csv` has the tokens per target pass of all {len(speculates)} runs.")
 
@@ -279,7 +281,7 @@ orders = pd.DataFrame(orders).T.infer_objects().reset_index(names="compared")
 values = np.array([draws[name][tasks].iloc[0] for name in METHODS])
 friedman = friedmanchisquare(*values.T).statistic  # another name of the same number
 assert np.isclose(friedman / (values.shape[0] * (len(tasks) - 1)), orders["W"].iloc[0])
-titles = ["compared", "W", "unrelated: mean", "95 % below", "p", "hardest", "p (hardest)"]
+titles = ["compared", "W", "unrelated: mean", "unrelated: 95 %", "p", "hardest", "p (hardest)"]
 ctx.table(
     orders,
     "orders",
@@ -408,7 +410,7 @@ if bench:
         f"The two differ most in {apart}: at gamma {gammas[-1]} EAGLE has {by_request[apart]:.1f} "
         f"by request and {by_token[apart]:.1f} by token. {runaways.nunique()} of its "
         f"{of_set.nunique()} texts stopped only at the limit of {traces.TEXT_LIMIT:,} tokens, and "
-        f"they hold {len(runaways) / len(of_set):.0%} of its tokens."
+        f"they hold {100 * len(runaways) / len(of_set):.0f} % of its tokens."
     )
 
 # %% [markdown]

@@ -139,10 +139,8 @@ said = f"By token it is {tau:.2f}, by request {dots['of_request'].mean():.2f}."
 if passes is not None and passes["drafted"].notna().all():
     uncut = passes[passes["remaining"] > passes["drafted"].max()]
     if len(uncut):
-        lost = 1 - tau * len(uncut) / uncut["emitted"].sum()
-        said += (
-            f" The end of an answer cuts its last draft, which lowers both, by token {lost:.1%}."
-        )
+        lost = 100 * (1 - tau * len(uncut) / uncut["emitted"].sum())
+        said += f" An answer's end cuts its last draft, which lowers the first by {lost:.1f} %."
 ctx.say(said)
 mixed = dots.sample(frac=1, random_state=0)
 dots = mixed[mixed.groupby("domain").cumcount() < MOST_DOTS].sort_index()
