@@ -61,15 +61,6 @@ def test_w_has_its_level_where_tasks_matter_and_prompts_are_shared(cells):
     assert shared > 0.9, "an order that there is is found"
 
 
-def test_unrelated_orders_keep_what_each_method_s_tasks_differ(cells):
-    values = measured(np.random.default_rng(1), effect=2.0)
-    values[1:] = values[0]  # prompts without noise
-    dealt = cells["unrelated_orders"](values, np.random.default_rng(2))
-    centred = values[0] - values[0].mean(axis=-1, keepdims=True)
-    assert np.allclose(np.sort(dealt - dealt.mean(axis=-1, keepdims=True)), np.sort(centred))
-    assert not np.allclose(dealt[0], dealt[1])
-
-
 def test_w_of_the_atlas_by_hand():
     """Ranks by pandas: without translation the agreement is a third."""
     runs = ["eagle", "recycling", "medusa", "sps", "pld", "lookahead"]
@@ -92,5 +83,3 @@ def test_the_parts_of_depth_are_of_the_passes_of_a_decoder():
     visits = replay_starts(starts, 5)
     assert visits["start"].tolist() == [1, 5, 6]
     assert (visits["accepted"] > 0).mean() == 2 / 3 != (starts["accepted"] > 0).mean()
-    source = (ROOT / "notebooks" / "13_public_runs.py").read_text(encoding="utf-8")
-    assert '"a1": (visits,' in source and "reached = visits[" in source

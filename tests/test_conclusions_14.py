@@ -7,7 +7,7 @@ from test_log_gammas import log_of
 from speclab import replay
 from speclab.cost import Costs
 from speclab.logs import log_gammas, passes
-from speclab.logs.log_gammas import ESTIMATE, KNOWN, OPEN, TRY
+from speclab.logs.log_gammas import ESTIMATE, TRY
 from speclab.study.profiles import ROOT
 from speclab.study.runs import load_run
 
@@ -67,16 +67,6 @@ def test_four_is_known_and_seven_is_to_be_tried():
     gamma, said = log_gammas.gamma_to_try(log, Costs.assumed(0.02))
     assert gamma == 7
     assert said.startswith("Try gamma = 7: ") and "gamma = 4 has the highest lower bound" in said
-
-
-def test_a_log_that_never_accepts_its_last_depth_has_nothing_to_extrapolate():
-    log = log_of([1, 0, 1], [2, 2, 2], requests=6)
-    table = log_gammas.bounds(log_gammas.bounded_speeds(log, [1, 2, 4], Costs.assumed(0.01)))
-    assert table.set_index("gamma")["verdict"][1] == KNOWN and TRY not in {*table["verdict"]}
-    none = log_of([0, 0], [2, 2], requests=6)
-    table = log_gammas.bounds(log_gammas.bounded_speeds(none, [2, 4], Costs.assumed(0.1)))
-    assert table["estimate"].notna().all() and table["verdict"][0] == KNOWN
-    assert not {OPEN, TRY} & {*table["verdict"]}
 
 
 def test_drafts_of_varying_length_have_no_estimate():

@@ -186,7 +186,7 @@ def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
 
 
 def _estimate(speed: Draws, gamma: int | str, domain: str) -> float:
-    """The estimate of a gamma in the sample, or its lower bound if there is none."""
+    """The estimate of a gamma in the sample, or its lower bound if it has no estimate."""
     kind = ESTIMATE if (gamma, ESTIMATE) in speed.values else MISSES
     return float(speed[gamma, kind][domain].iloc[0])
 
