@@ -215,8 +215,8 @@ ctx.table(spread, "spread", cells=shown, caption="Best and worst task of each me
 # It is 1 if all orders are the same. Three things can raise it: one order of the tasks, chance, and
 # the prompts, which the methods share (a task with easy prompts is easy for all). So we compare W
 # with **unrelated orders**: each method keeps the effects of its tasks, but they are dealt to the
-# tasks at random, for each method by itself. Prompts are resampled for all methods together. Orders of
-# random numbers, in which no task matters, would be a null that section 2 has rejected.
+# tasks at random, for each method by itself. Prompts are resampled for all methods together. Orders
+# of random numbers, in which no task matters, would be a null that section 2 has rejected.
 
 
 # %%
