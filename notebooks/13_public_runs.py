@@ -110,19 +110,14 @@ def sums_of(run):
 
 speculates = facts[facts["method"] != "plain"]
 tables = {
-    (row.method, row.target, row.set): stats.by_domain(sums_of(row.Index), PER_PASS).frame
+    (row.Index, row.method, row.target, row.set): stats.by_domain(
+        sums_of(row.Index), PER_PASS
+    ).frame
     for row in speculates.itertuples()
 }
-of_runs = Estimates(stack(tables, ["method", "target", "set"])).at(domain=POOLED)
-shown = of_runs.wide(["method", "target", "set", "n_prompts"], "estimator")
-of_runs = of_runs.frame.drop(columns=["domain", "estimator"])
-ctx.table(
-    of_runs,
-    "runs",
-    most=20,
-    cells=shown.rename(columns={"n_prompts": "prompts"}),
-    caption="Tokens per target pass of published runs",
-)
+of_runs = Estimates(stack(tables, ["run", "method", "target", "set"])).at(domain=POOLED)
+ctx.export(of_runs.frame.drop(columns=["domain", "estimator"]), "runs")
+ctx.say(f"`runs.csv` has the tokens per target pass of all {len(speculates)} runs.")
 
 # %% [markdown]
 # SpS is a small draft model. EAGLE, Medusa and Hydra train heads on the target. PLD copies from the
@@ -217,9 +212,11 @@ ctx.table(spread, "spread", cells=shown, caption="Best and worst task of each me
 #
 # $$W = \frac{12 \sum_t (R_t - \bar R)^2}{m^2 (D^3 - D)} .$$
 #
-# It is 1 if all orders are the same. Unrelated orders, drawn at random, have about $1/m$. We also
-# ask it of five targets of 7 to 70 billion parameters, one method each, on the eight categories of
-# MT-Bench (ten prompts each).
+# It is 1 if all orders are the same. Three things can raise it: one order of the tasks, chance, and
+# the prompts, which the methods share (a task with easy prompts is easy for all). So we compare W
+# with **unrelated orders**: each method keeps the effects of its tasks, but they are dealt to the
+# tasks at random, for each method by itself. Prompts are resampled for all methods together. Orders
+# of random numbers, in which no task matters, would be a null that section 2 has rejected.
 
 
 # %%
@@ -231,15 +228,34 @@ def kendalls_w(values):
     return 12 * squares / (methods**2 * (size**3 - size))
 
 
-def agreement(draws):
-    """Kendall's W with its interval, the mean of unrelated orders, and the p-value against them."""
-    values = np.stack([draws[name][[*draws.prompts.domains]] for name in draws.values], axis=1)
-    row = draws.table({"W": pd.Series(kendalls_w(values))}).frame.iloc[0]
-    size = max(permutations, 2000), *values.shape[1:]
-    unrelated = kendalls_w(np.random.default_rng([0, 4]).random(size))
-    p_value = share_as_high(row["estimate"], unrelated)
-    chance = {"unrelated": unrelated.mean(), "p_value": p_value}
-    return row[[*stats.NUMBERS, "n_prompts"]].to_dict() | chance
+def unrelated_orders(values, rng):
+    """As values (1 + n, methods, tasks) of a sample and of n resamples of its prompts, the n values
+    that unrelated orders of the tasks would have.
+    """
+    of_prompts = values[1:] - values[0]
+    effects = values[0] - values[0].mean(axis=-1, keepdims=True)
+    noise = of_prompts.var(axis=0).mean(axis=-1, keepdims=True)
+    # the effects that we see hold the noise of the prompts, too: without it they are smaller
+    kept = 1 - noise / effects.var(axis=-1, ddof=1, keepdims=True)
+    effects = effects * np.sqrt(kept.clip(0))
+    return rng.permuted(np.broadcast_to(effects, of_prompts.shape), axis=-1) + of_prompts
+
+
+def agreement(draws, tasks):
+    """Kendall's W and the lowest sum of ranks, each with its p-value against unrelated orders."""
+    values = np.log(np.stack([draws[name][tasks] for name in draws.values], axis=1))
+    unrelated = unrelated_orders(values, np.random.default_rng([0, 4]))
+    w, by_chance = kendalls_w(values[0]), kendalls_w(unrelated)
+    sums, sums_by_chance = (rankdata(one, axis=-1).sum(axis=-2) for one in (values[0], unrelated))
+    lowest = -sums_by_chance.min(axis=-1)
+    return {
+        "W": w,
+        "unrelated": by_chance.mean(),
+        "unrelated_95": np.quantile(by_chance, 0.95),
+        "p_value": share_as_high(w, by_chance),
+        "hardest": tasks[sums.argmin()],
+        "p_hardest": share_as_high(-sums.min(), lowest),
+    }
 
 
 # %%
@@ -255,26 +271,28 @@ on_mt_bench = {name: sums_of(run) for name, run in TARGETS.items()}
 on_mt_bench = {
     name: (rows[rows["domain"].isin(categories)], PER_PASS) for name, rows in on_mt_bench.items()
 }
-orders = {
-    "6 methods on Vicuna-7B, tasks": agreement(draws),
-    "5 targets, one method each, categories": agreement(stats.jointly(on_mt_bench)),
-}
-orders = pd.DataFrame(orders).T.reset_index(names="compared")
+of_targets = stats.jointly(on_mt_bench)
+orders = {"6 methods, 6 tasks": agreement(draws, tasks)}
+hardest = orders["6 methods, 6 tasks"]["hardest"]
+others = [task for task in tasks if task != hardest]
+orders[f"6 methods, without {hardest}"] = agreement(draws, others)
+orders["5 targets, 8 categories"] = agreement(of_targets, [*of_targets.prompts.domains])
+orders = pd.DataFrame(orders).T.infer_objects().reset_index(names="compared")
 values = np.array([draws[name][tasks].iloc[0] for name in METHODS])
 friedman = friedmanchisquare(*values.T).statistic  # another name of the same number
-assert np.isclose(friedman / (values.shape[0] * (len(tasks) - 1)), orders["estimate"].iloc[0])
-ctx.export(orders, "orders")
-ctx.say(
-    "\n".join(
-        f"* {row.compared}: W = {stats.cell(row.estimate, row.low, row.high, 2)}, unrelated orders "
-        f"{row.unrelated:.2f} (p = {row.p_value:.3f})"
-        for row in orders.itertuples()
-    )
+assert np.isclose(friedman / (values.shape[0] * (len(tasks) - 1)), orders["W"].iloc[0])
+titles = ["compared", "W", "unrelated: mean", "unrelated: 95 %", "p", "hardest", "p (hardest)"]
+ctx.table(
+    orders,
+    "orders",
+    cells=orders.set_axis(titles, axis=1),
+    caption="Agreement of the orders of the tasks, compared with unrelated orders",
 )
 
 # %% [markdown]
-# The methods ran on the same prompts, and a prompt that is easy for one is often easy for others.
-# So some agreement would be there without tasks.
+# The last two columns ask only which task has the lowest sum of ranks, and how often unrelated
+# orders have one as low. The last row compares five targets of 7 to 70 billion parameters, one
+# method each, on the eight categories of MT-Bench (ten prompts each).
 #
 # ## 4. Does acceptance rise with depth?
 # How often is the token at a depth accepted if all tokens above it were? Only passes count whose
@@ -345,13 +363,9 @@ if bench:
     assert (by_kit["emitted"].item(), by_kit["blocks"].item()) == (len(text), count)
 
 # %% [markdown]
-# **By request**, every text's own ratio counts the same.
-#
-# <details><summary>And by token?</summary>
-# By token, all tokens of a set are divided by all its passes, and a few texts decide. Ten texts
-# stopped only at the limit of 8,192 tokens. The five of them in instructcoder hold more than a
-# quarter of the tokens of EAGLE's run there. `llama-tokens-per-pass.csv` has both weights.
-# </details>
+# **By token**, all tokens of a set are divided by all its passes: the number of a server, which a
+# few long texts decide. **By request**, every text's own ratio counts the same: the number that a
+# user meets. The figure is by request, `llama-tokens-per-pass.csv` has both.
 
 # %%
 tables = {}
@@ -384,6 +398,20 @@ if bench:
         caption="Every request counts the same. Where a curve is flat, more drafted tokens gain "
         "nothing. Bands: intervals over prompts.",
     )
+    at = {
+        weight: per_pass.at(proposer="EAGLE", weight=weight, gamma=gammas[-1], domain=sets)
+        for weight in ("by request", "by token")
+    }
+    by_request, by_token = (one.frame.set_index("domain")["estimate"] for one in at.values())
+    apart = (by_request - by_token).idxmax()
+    of_set = eagle.loc[eagle["domain"] == apart, "prompt_id"]
+    runaways = of_set[of_set.isin(ran_away)]
+    ctx.say(
+        f"The two differ most in {apart}: at gamma {gammas[-1]} EAGLE has {by_request[apart]:.1f} "
+        f"by request and {by_token[apart]:.1f} by token. {runaways.nunique()} of its "
+        f"{of_set.nunique()} texts stopped only at the limit of {traces.TEXT_LIMIT:,} tokens, and "
+        f"they hold {100 * len(runaways) / len(of_set):.0f} % of its tokens."
+    )
 
 # %% [markdown]
 # ## 6. Llama-3.1-8B: what depth costs a head
@@ -393,19 +421,20 @@ if bench:
 #
 # $$a_3 - a_1 = (b_3 - a_1) + (a_3 - b_3) .$$
 #
-# The first difference is selection, the second the cost of depth. Here every position of a text is
-# a start, so depth 1 is every position. Texts that ran away are left out.
+# The first difference is selection, the second the cost of depth. As in section 4 we count the
+# passes of a decoder, here of chains of five tokens. Texts that ran away are left out.
 
 # %%
 if bench:
     ended = eagle[~eagle["prompt_id"].isin(ran_away)].reset_index(drop=True)
-    ended["first"] = ended["accepted"] > 0
-    ended["third"] = ended["accepted"] > 2
-    ended["new_block"] = ended["first"].shift(-2, fill_value=False)
-    reached = ended[(ended["accepted"] >= 2) & (ended["remaining"] > 2)]
+    ended["new_block"] = ended["accepted"].shift(-2, fill_value=0) > 0  # begins two tokens on
+    visits = replay_starts(ended, 5)
+    visits["first"] = visits["accepted"] > 0
+    visits["third"] = visits["accepted"] > 2
+    reached = visits[(visits["accepted"] >= 2) & (visits["remaining"] > 2)]
     of_depth = stats.jointly(
         {
-            "a1": (ended, score.mean_of("first")),
+            "a1": (visits, score.mean_of("first")),
             "b3": (reached, score.mean_of("new_block")),
             "a3": (reached, score.mean_of("third")),
         },
@@ -426,7 +455,8 @@ if bench:
     )
 
 # %% [markdown]
-# Drafts get deep where the text is easy, as with our pair, and a head loses this gain again.
+# Drafts get deep where the text is easy, as with our pair, and a head loses most or all of it
+# again.
 #
 # ## 7. Llama-3.1-8B: EAGLE and copies together
 # Where at least $m$ of the last tokens occurred before, a block copies what followed them, up to 16
@@ -434,8 +464,9 @@ if bench:
 # on the other half. The **perfect choice** knows at each position which of the two gets further.
 #
 # EAGLE's records are of another run than the texts, so we keep only prompts whose two texts have
-# the same length and did not run away. They are mostly short texts, and EAGLE emits more on them
-# than on the others (`prompts-used.csv`).
+# the same length and did not run away. What follows holds for these prompts, whose texts are
+# shorter than the others (`prompts-used.csv`). Where a half of a set chose never to copy, its
+# prompts have no change.
 
 # %%
 if bench:
@@ -457,7 +488,8 @@ if bench:
         "both together": ways[combined.BOTH],
         "perfect choice": choose.Choice(perfect),
     }
-    together = choose.speeds(choices).table(key="proposer")
+    together_draws = choose.speeds(choices)
+    together = together_draws.table(key="proposer")
 
 # %%
 if bench:
@@ -476,7 +508,18 @@ if bench:
         caption="By prompt set, on the prompts whose two texts have the same length. The perfect "
         "choice is the most that choosing between the two could reach. Bars: intervals.",
     )
-    ctx.say(f"{len(kept):,} of {len(bench.texts):,} prompts are used.")
+    change = (together_draws["both together"] - together_draws["EAGLE alone"])[sets]
+    ctx.export(together_draws.table({"both minus EAGLE": change}), "together-change")
+    cost = {name: choices[name].judged.set_index("prompt_id")["cost"] for name in choices}
+    saved = cost["EAGLE alone"] - cost["both together"]  # target passes of the same text
+    tokens_of = eagle.groupby("prompt_id").size()
+    lengths = tokens_of.groupby(tokens_of.index.isin(saved.index)).median()
+    ctx.say(
+        f"{len(saved):,} of {len(bench.texts):,} prompts are used. Half of their texts have more "
+        f"than {lengths[True]:.0f} tokens, half of the others' more than {lengths[False]:.0f}. "
+        f"Both together take fewer target passes than EAGLE alone for {(saved > 0).sum()} prompts, "
+        f"as many for {(saved == 0).sum()} and more for {(saved < 0).sum()}."
+    )
 
 # %%
 if bench:
@@ -495,11 +538,17 @@ if bench:
 verdicts = stats.verdict(changes.frame["low"], changes.frame["high"])
 matters = (spread["p_holm"] < 0.05).sum()
 everywhere = matters == len(METHODS)
+first, rest = orders["p_value"].iloc[:2] < 0.05
+shared = "The methods share no order of the tasks"
+if first and orders["p_hardest"].iloc[0] < 0.05:
+    shared = f"They agree that {hardest} is the hardest"
+    shared += ", and on the order of the others" if rest else "; beyond that no order is shown"
+elif first:
+    shared = "They agree on the order of the tasks"
 ctx.answer(
     f"{'Yes' if everywhere else 'In part'}. The task matters for {'all ' * everywhere}{matters} "
-    f"methods: the best task gives up to {spread['estimate'].max():.1f} times as many tokens per "
-    "target pass as the worst. But acceptance falls with depth for "
-    f"{(verdicts == stats.BELOW).sum()} methods."
+    f"methods. {shared}. But acceptance falls with depth for {(verdicts == stats.BELOW).sum()} "
+    "methods."
 )
 
 # %% [markdown]
@@ -517,5 +566,4 @@ ctx.answer(
 #
 # ## What this does not show
 # Time: tokens per target pass are no speed-up. Sampling, newer targets, EAGLE's tree on
-# Llama-3.1-8B, and other prompts: the methods share theirs, so their agreement does not show by
-# itself that tasks have an order. Next: [14](14_your_log.ipynb) reads a log of your own decoder.
+# Llama-3.1-8B, and other prompts. Next: [14](14_your_log.ipynb) reads a log of your own decoder.

@@ -7,7 +7,7 @@ import pytest
 from speclab import replay
 from speclab.cost import Costs
 from speclab.logs import log_gammas, log_summary, logs, passes
-from speclab.logs.log_gammas import BEST, LOGGED, OPEN, SLOWER, TIED, TOO_FEW
+from speclab.logs.log_gammas import KNOWN, LOGGED, SLOWER, TIED, TOO_FEW, TRY
 from speclab.logs.passes import HITS, MISSES, Answer
 from speclab.study.profiles import ROOT
 from speclab.study.runs import load_run
@@ -72,13 +72,13 @@ def test_verdicts_follow_the_bounds():
     log = log_of([2, 2, 2, 2], [8, 8, 8, 8], requests=20)
     table = log_gammas.bounds(log_gammas.bounded_speeds(log, [1, 2, 8], FREE)).set_index("gamma")
     assert table.loc[2, "least"] == table.loc[2, "most"] == 3
-    assert table["verdict"].to_dict() == {0: SLOWER, 1: SLOWER, 2: BEST, 8: TIED}
+    assert table["verdict"].to_dict() == {0: SLOWER, 1: SLOWER, 2: KNOWN, 8: TIED}
     few = log_gammas.bounds(log_gammas.bounded_speeds(log_of([2, 2], [8, 8], 4), [1, 2], FREE))
-    assert few["verdict"].tolist() == [TOO_FEW, TOO_FEW, BEST] and few["low"].isna().all()
+    assert few["verdict"].tolist() == [TOO_FEW, TOO_FEW, KNOWN] and few["low"].isna().all()
     short = log_of([2, 2, 2, 2], [2, 2, 2, 2], requests=20)  # every block is accepted whole
     table = log_gammas.bounds(log_gammas.bounded_speeds(short, [2, 5], FREE)).set_index("gamma")
-    assert table["verdict"].to_dict() == {0: SLOWER, 2: BEST, 5: OPEN}
-    assert (table.loc[5, "least"], table.loc[5, "most"]) == (3, 6)
+    assert table["verdict"].to_dict() == {0: SLOWER, 2: KNOWN, 5: TRY}
+    assert table.loc[5, ["least", "most", "estimate"]].tolist() == [3, 6, 6]
 
 
 def test_the_truth_lies_in_the_bounds_of_the_speed_up():

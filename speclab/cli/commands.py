@@ -200,7 +200,7 @@ def _export(run, engine, c, profile_json) -> None:
     run), or the folder of a log (`speclab log`; needs --c).
 
     The best draft length is the smallest gamma that is not significantly slower than the fastest.
-    From a log it is the gamma with the highest lower bound of the speed-up.
+    From a log it is the gamma to try, with the highest estimate of the speed-up.
     """
     from speclab.cli import export
     from speclab.lab import choose

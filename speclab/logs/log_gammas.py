@@ -7,6 +7,12 @@ chains of a separate draft model at T = 0 (`why_no_bounds` says what else a log 
 cannot say more than the bounds, however many requests there are; intervals add what the choice of
 requests leaves open.
 
+The bounds of a longer draft are wide, so the highest lower bound is mostly the log's own gamma (in
+16 of 24 trials on a recorded run, up to 24 % slower than the fastest). Between its bounds a gamma
+has an estimate: what the log's passes accept at each depth, and beyond its last depth what they
+accept there (`_extrapolation`). A gamma is *known* by its lower bound and *to be tried* by its
+estimate.
+
 Speed-ups are estimates: tokens per target pass divided by the cost of a block (`cost.Costs`).
 """
 
@@ -22,7 +28,8 @@ from speclab.estimates import named
 from speclab.lab import choose
 from speclab.logs import passes
 from speclab.logs.passes import HITS, MISSES
-from speclab.score import POOLED
+from speclab.plain import Array
+from speclab.score import POOLED, Estimator, divide
 from speclab.stats import BELOW, UNDEFINED, Draws
 
 PER_PASS = score.ratio_of("emitted", "blocks", "block_efficiency")
@@ -37,12 +44,15 @@ NOT_OF_A_CHAIN = {  # why drafts that are not a draft model's chains say nothing
 OF_FORMAT = {"specdecode-eagle": HEADS, "specdecode-ngram": COPIES}  # formats that say what drafts
 NO_OTHER = "So it decides nothing about another gamma."
 NO_PASSES = "The log has totals per request only, and no counts per pass."
-# what is said of a gamma compared with the gamma whose lower bound is the highest
-BEST, SLOWER = "to try: highest lower bound", "significantly slower"
+ESTIMATE = "estimate"  # beside the bounds: by acceptance at the depths of the log
+WORTH = 0.005  # a gamma is to be tried if its estimate gains this over what is known
+# what is said of a gamma compared with the known one, whose lower bound is the highest
+KNOWN, TRY = "known: highest lower bound", "to try: highest estimate"
+SLOWER = "significantly slower"
 OPEN, TIED = "undecided: bounds overlap", "no significant difference"
 TOO_FEW = "lower, too few requests"
 # columns of `bounds`
-BOUNDS = ["gamma", "least", "most", "low", "least_high", "high", "verdict"]
+BOUNDS = ["gamma", "least", "most", "estimate", "low", "least_high", "high", "verdict"]
 
 
 def why_no_bounds(log: pd.DataFrame | None, drafts: str = MODEL, temperature: float = 0.0) -> str:
@@ -78,39 +88,78 @@ def own_gamma(log: pd.DataFrame) -> int | None:
 
 
 def bounded_speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Draws:
-    """Draws of the bounds of the estimated speed-up, named (gamma, MISSES) and (gamma, HITS), on
-    the same resampled requests.
+    """Draws of the estimated speed-up, named (gamma, MISSES) and (gamma, HITS) for its bounds and
+    (gamma, ESTIMATE), on the same resampled requests.
 
     Gamma 0 is plain decoding, with speed-up 1. If the log's drafts have no fixed length, LOGGED is
-    the log itself, at the lengths that it drafted; both bounds are equal. ValueError: as of
-    `passes.trace_of`, and for a target pass that `costs` do not reach.
+    the log itself, at the lengths that it drafted; both bounds are equal, and the estimates are the
+    lower bounds. ValueError: as of `passes.trace_of`, and for a target pass that `costs` do not
+    reach.
     """
-    gammas = list(gammas)
+    gammas, own = list(gammas), own_gamma(log)
     questions = {}
     for unknown in (MISSES, HITS):
         sums = passes.sums_at(log, gammas, unknown)
         for gamma, rows in sums.groupby("gamma"):
             cost = rows["blocks"] * costs.of_chain(gamma)
             questions[gamma, unknown] = rows.assign(cost=cost), SPEED
-    if own_gamma(log) is None:
+    if own is None:
         logged = log.assign(cost=costs.of_chain(log["drafted"].to_numpy()))
         questions |= {(LOGGED, unknown): (logged, SPEED) for unknown in (MISSES, HITS)}
+    else:
+        counts = _counts(log, own)
+        for gamma in gammas:
+            estimator = _extrapolation(own, gamma, costs.of_chain(gamma))
+            questions[gamma, ESTIMATE] = counts, estimator
     draws = stats.jointly(questions)
     any_draws = draws[gammas[0], MISSES]
     plain = pd.DataFrame(1.0, any_draws.index, any_draws.columns)
     return replace(draws, values={(0, MISSES): plain, (0, HITS): plain} | draws.values)
 
 
+def _counts(log: pd.DataFrame, own: int) -> pd.DataFrame:
+    """What `_extrapolation` reads of each request: emitted, blocks, reached (passes that reach the
+    depth `own`), and accepted_1 to accepted_`own`.
+    """
+    depths = range(1, own + 1)
+    at = {depth: passes.depth_counts(log, depth) for depth in depths}
+    sums = passes.sums_by_request(log)[[*passes.REQUEST, "emitted", "blocks"]]
+    counts = {f"accepted_{depth}": at[depth]["accepted"] for depth in depths}
+    return sums.assign(reached=at[own]["reached"], **counts)
+
+
+def _extrapolation(own: int, gamma: int, cost: float) -> Estimator:
+    """Estimated speed-up of `gamma` from a log of drafts of `own` tokens: tokens per target pass of
+    the log, less what it accepts below gamma, or more by what a longer draft would. Each further
+    depth is accepted as often as the log's last depth, if all tokens above were.
+    """
+
+    def columns(counts: pd.DataFrame) -> Array:
+        numbers: Array = counts.drop(columns=passes.REQUEST).to_numpy(float)
+        return numbers
+
+    def value(totals: Array) -> Array:
+        emitted, blocks, reached = np.moveaxis(totals[..., :3], -1, 0)
+        accepted = totals[..., 3:]  # by depth
+        again = np.nan_to_num(divide(accepted[..., -1], reached))
+        deeper = sum(again**more for more in range(1, gamma - own + 1))
+        tokens = emitted - accepted[..., gamma:].sum(axis=-1) + accepted[..., -1] * deeper
+        return divide(tokens, blocks)[..., None] / cost
+
+    return Estimator("speed-up", columns, value)
+
+
 def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
     """One row per gamma: the columns BOUNDS, in the order of `speed` (of `bounded_speeds`).
 
-    least, most: the lower and the upper bound of the speed-up in the sample. low, least_high: the
-    interval of the lower bound; high: the upper end of the upper bound's interval (NaN: fewer than
-    5 requests). verdict: BEST for the gamma with the highest lower bound. Any other gamma is SLOWER
-    if its upper bound minus that lower bound is significantly negative, OPEN if its upper bound is
-    above that lower bound, else TIED (TOO_FEW: no interval). Unknown positions are misses for one
-    gamma and hits for the other, although both have the same text. So OPEN may be too cautious, and
-    SLOWER is not.
+    least, most: the lower and the upper bound of the speed-up in the sample; estimate: between
+    them. low, least_high: the interval of the lower bound; high: the upper end of the upper bound's
+    interval (NaN: fewer than 5 requests). verdict: KNOWN for the gamma with the highest lower
+    bound; TRY for the one with the highest estimate, if it is higher by WORTH. Any other gamma is
+    SLOWER if its upper bound minus the known lower bound is significantly negative, OPEN if its
+    upper bound is above that lower bound, else TIED (TOO_FEW: no interval). Unknown positions are
+    misses for one gamma and hits for the other, although both have the same text. So OPEN may be
+    too cautious, and SLOWER is not.
     """
     gammas = list(dict.fromkeys(key[0] for key in speed.values))
     least, most = (
@@ -119,35 +168,56 @@ def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
     )
     sizes = speed.prompts.sizes
     n_prompts = sizes.get(domain, speed.prompts.fewest)
-    best = int(choose.fastest(least[0].round(9)))
-    gap = most - least[:, [best]]
+    known = int(choose.fastest(least[0].round(9)))
+    guess = np.stack([_estimate(speed, gamma, domain) for gamma in gammas])
+    guess = guess.clip(least[0], most[0])
+    tried = int(choose.fastest(guess.round(9)))
+    gap = most - least[:, [known]]
     sides = stats.verdict(*stats.bounds_of(gap[1:], n_prompts))
     cases = [sides == BELOW, gap[0] > 1e-9, sides == UNDEFINED]
     words = np.select(cases, [SLOWER, OPEN, TOO_FEW], TIED).astype(object)
-    words[best] = BEST
+    if guess[tried] >= (1 + WORTH) * least[0, known]:
+        words[tried] = TRY
+    words[known] = KNOWN
     of_least = stats.bounds_of(least[1:], n_prompts)
     high = stats.bounds_of(most[1:], n_prompts)[1]
-    columns = [gammas, least[0], most[0], *of_least, high, words]
+    columns = [gammas, least[0], most[0], guess, *of_least, high, words]
     return pd.DataFrame(dict(zip(BOUNDS, columns, strict=True)))
 
 
+def _estimate(speed: Draws, gamma: int | str, domain: str) -> float:
+    """The estimate of a gamma in the sample, or its lower bound if it has no estimate."""
+    kind = ESTIMATE if (gamma, ESTIMATE) in speed.values else MISSES
+    return float(speed[gamma, kind][domain].iloc[0])
+
+
+def known_and_tried(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Of `bounds`, the row of the gamma that is known and of the one to try: the same row if no
+    other has an estimate that is worth a try.
+    """
+    known, tried = (table[table["verdict"] == verdict] for verdict in (KNOWN, TRY))
+    return known.iloc[0], (known if tried.empty else tried).iloc[0]
+
+
 def gamma_to_try(log: pd.DataFrame, costs: Costs, longest: int = 8) -> tuple[int, str]:
-    """The gamma with the highest lower bound of the estimated speed-up (0: plain), of 0 to
-    `longest` and the log's own, and sentences that explain it. Conditions and errors as of
-    `bounded_speeds`.
+    """The gamma to try (0: plain), of 0 to `longest` and the log's own, and sentences that explain
+    it and name the gamma that is known. Conditions and errors as of `bounded_speeds`.
     """
     gammas = sorted({*range(1, longest + 1), own_gamma(log) or 1})
     speed = bounded_speeds(choose.of_all_prompts(log), gammas, costs)
     numbers = {key: draws for key, draws in speed.values.items() if key[0] != LOGGED}
     table = bounds(replace(speed, values=numbers))
-    best = table[table["verdict"] == BEST].iloc[0]
-    gamma = int(best["gamma"])
+    known, tried = known_and_tried(table)
     said = (
-        f"Use gamma = {gamma}. Of 0 (plain) to {gammas[-1]} it has the highest lower bound of the "
-        f"estimated speed-up, {best['least']:.2f}x (upper bound {best['most']:.2f}x)."
+        f"Of 0 (plain) to {gammas[-1]}, gamma = {known['gamma']} has the highest lower bound of "
+        f"the estimated speed-up, {known['least']:.2f}x (upper bound {known['most']:.2f}x)."
     )
+    if tried["gamma"] == known["gamma"]:
+        said = f"Use gamma = {known['gamma']}. {said}"
+    else:
+        said = f"Try gamma = {tried['gamma']}: {tried['estimate']:.2f}x is expected. {said}"
     others = table.loc[table["verdict"] == OPEN, "gamma"].astype(str).tolist()
     if others:
         noun = "Gamma" if len(others) == 1 else "Gammas"
         said += f" {noun} {named(others)} may be faster: the log cannot decide."
-    return gamma, said
+    return int(tried["gamma"]), said
