@@ -57,6 +57,10 @@ GONE = {
     **dict.fromkeys(["dynamic", "cost_margin", "router"], "notebook 09 compares four policies"),
     **dict.fromkeys(["check_prompts", "check_repeats", "probes", "probe_prompts"], TIMED),
     "wanted_overlap": "use wanted",
+    "sure": "notebook 07 makes no class by a cut; cuts sets the surface",
+    "deepest": "notebook 08 shows three depths",
+    **dict.fromkeys(["cs", "slopes"], "notebook 11 judges no claim about costs"),
+    "author_records": "notebook 11 reads no records of the authors",
     "largest_gamma": "use max_gamma",
     "level": "intervals are 95 % intervals",
 }
