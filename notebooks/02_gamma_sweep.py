@@ -272,9 +272,8 @@ ctx.table(
 # %% [markdown]
 # ## 5. Why do two pages name two gammas?
 # The best gamma depends on the prompts, on the rule and on $c$, and a log knows less than a trace.
-# From a server's log [14](14_your_log.ipynb) names the gamma with the highest estimated speed-up. It
-# is an estimate, because a log does not say what follows a draft that was accepted in full. Here
-# the log is our own blocks.
+# From a log, [14](14_your_log.ipynb) names the gamma with the highest estimated speed-up, because a
+# log does not say what follows a draft that was accepted in full. Here the log is our own blocks.
 
 # %%
 best_sampled = best_of(speed_of(tau[sampled.name]))
