@@ -516,7 +516,7 @@ if has_head:
 # more times and only changed what it reads: the states of the token before (*own*), those of eight
 # tokens earlier (*earlier*), or zeros (*none*). Start weights, texts, their order and the number of
 # steps are the same. The training is short and has one seed, so compare the rows with each other
-# and not with the table above.
+# and not with the table above. What the states buy after a long training is not measured.
 
 # %%
 path = ROOT / READS[3] / "ablation.csv"
@@ -573,7 +573,8 @@ if is_ablated:
     bought = states.at(prompts=OWN, reads="own", domain=ALL)
     verbs = {stats.ABOVE: "raise", stats.BELOW: "lower"}
     verb = verbs.get(bought.verdict(), "do not clearly change")
-    answer += f" Hidden states {verb} a head's acceptance ({100 * bought.value:+.0f} points)."
+    answer += " After a short training, hidden states "
+    answer += f"{verb} a head's acceptance ({100 * bought.value:+.0f} points)."
 elif has_head:
     gain = gains.at(prompts=OWN, domain=ALL, head=FORM if is_ours else HEAD)
     points = f"{abs(100 * gain.value):.0f} points"
