@@ -18,6 +18,7 @@ Speed-ups are estimates: tokens per target pass divided by the cost of a block (
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -187,7 +188,8 @@ def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
 
 def _estimate(speed: Draws, gamma: int | str, domain: str) -> float:
     """The estimate of a gamma in the sample, or its lower bound if it has no estimate."""
-    kind = ESTIMATE if (gamma, ESTIMATE) in speed.values else MISSES
+    named: Any = speed.values  # by (gamma, kind)
+    kind = ESTIMATE if (gamma, ESTIMATE) in named else MISSES
     return float(speed[gamma, kind][domain].iloc[0])
 
 
