@@ -360,9 +360,10 @@ def test_a_module_that_cannot_be_read_is_named(kit, capsys, name, text, said):
 
 def undeclared(code):
     """Files of data/ and tables of notebooks that code names and does not declare. Runs, traces and
-    pairs need no declaration: profiles name them.
+    pairs need no declaration: profiles name them. Timing runs are declared by the notebooks that
+    use their numbers.
     """
-    of_profiles = "runs|traces|pairs"
+    of_profiles = "runs|traces|pairs|measured"
     parts = rf"'data'\)\), op=Div\(\), right=Constant\(value='(?:{of_profiles})'"
     names = rf"value='(data(?:/(?!{of_profiles}).*?)?|\d\d/[a-z].*?)'"
     found = re.findall(names, re.sub(parts, "", code.tree))

@@ -100,6 +100,7 @@ NEEDS = {
     "FilesMissing": report.NEEDS_FILES,
     "LeftOut": report.LEFT_OUT,
 }
+TIMING_RUNS = timing_runs.SHIPPED.relative_to(ROOT).as_posix()  # in READS of who uses them
 
 
 @dataclass(frozen=True)
@@ -745,7 +746,7 @@ def turns_of(call: Call) -> tuple[list[Notebook], list[Notebook]]:
     readers: list[Notebook] = []
     for notebook in [longest, *others]:
         read_from = {text[:2] for text in notebook.reads}
-        waits = read_from & numbers or (times and timing_runs.NAMED in notebook.reads)
+        waits = read_from & numbers or (times and TIMING_RUNS in notebook.reads)
         (readers if waits else first).append(notebook)
     return first, readers
 

@@ -17,8 +17,7 @@ from speclab.study import runs
 from speclab.study.profiles import ROOT
 from speclab.study.runs import Run, written
 
-NAMED = "data/measured"  # in READS of a notebook that uses timing runs
-SHIPPED = ROOT / NAMED
+SHIPPED = ROOT / "data" / "measured"
 FOLDER = "timing"  # beside the recorded runs
 ASSUMED_C = 0.1
 LEAST_RUNS = 3  # with fewer timing runs there is no verdict on speed
@@ -69,7 +68,7 @@ def write(weights: Mapping[str, str], device: str, threads: int, rounds: Sequenc
 
 
 def read(path: Path) -> pd.DataFrame:
-    """A file of timing runs. ValueError if it is none."""
+    """A file of timing runs. ValueError for any other file."""
     rows = pd.read_csv(path, dtype=dict.fromkeys(KEYS, str))
     if list(rows) != COLUMNS or rows.empty or rows.isna().any(axis=None):
         raise ValueError(f"{path} holds no timing run; notebook 10 writes one")
@@ -114,9 +113,10 @@ def costs_for(run: Run, c: float | None = None) -> PairCosts:
         days = sorted({when.partition("T")[0] for when in rows["when"]})
         from_to = " to ".join(dict.fromkeys([days[0], days[-1]]))
         where = "that the kit ships" if is_shipped else "on this machine"
+        n = min(5, costs.sizes[-1])
         source = (
             f"the means of {count} {where} ({rows['machine'].iloc[0]}, {rows['device'].iloc[0]}, "
-            f"{from_to}). c = {costs.c():.3f}, v(5) = {costs.v(5):.2f}, and o = "
+            f"{from_to}). c = {costs.c():.3f}, v({n}) = {costs.v(n):.2f}, and o = "
             f"{costs.loop(True):.2f} for a chain."
         )
         return PairCosts(costs, each, source)
