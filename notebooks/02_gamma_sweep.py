@@ -46,7 +46,7 @@ from speclab.logs import passes
 from speclab import replay, score, stats
 from speclab.logs import log_gammas
 from speclab.lab import prompt_sets
-from speclab.lab.texts import SEEDS, Text
+from speclab.lab.texts import Text
 from speclab.study import runs, timing_runs
 from speclab.cost import Costs
 from speclab.estimates import Estimates
@@ -59,7 +59,7 @@ READS = ["data/measured"]  # timing runs of the pairs that come with the kit
 # %%
 ctx = notebook.start("02_gamma_sweep", profile, overrides)
 greedy = Text.recorded(ctx.profile, "greedy")  # T = 0: always the target's most likely token
-sampled = Text.recorded(ctx.profile, *SEEDS)  # tokens drawn at a temperature T, three texts each
+sampled = Text.sampled(ctx.profile)  # tokens drawn at a temperature T, several texts each
 domains = list(score.domains_in(greedy.trace))
 gammas = range(1, largest_gamma + 1)
 costs = sorted({cost_ratio, *other_cost_ratios})
@@ -79,7 +79,7 @@ costs = sorted({cost_ratio, *other_cost_ratios})
 
 # %%
 columns = ["prompt_id", "position", "token", "draft_rank", "q_token", "p_token"]
-notebook.show_table(greedy.trace[columns].head(3))
+print(greedy.trace[columns].head(3).round(2).to_string(index=False))
 
 # %% [markdown]
 # A **block** is what one target pass gives: the accepted tokens and one of the target's own. This
@@ -252,7 +252,7 @@ ctx.table(
 # ## 4. Does it hold on other prompts?
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
+ctx.say(prompt_sets.described(ctx.profile))
 sets = prompt_sets.read(ctx.profile, greedy)
 best_on = {name: best_of(speed_of(tau_of(each.text))) for name, each in sets.items()}
 assumed = f"c = {cost_ratio:g}"

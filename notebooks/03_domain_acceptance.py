@@ -45,7 +45,7 @@ from scipy.stats import alexandergovern, t
 
 from speclab import replay, score, stats
 from speclab.lab import prompt_sets, published
-from speclab.lab.texts import SEEDS, Text
+from speclab.lab.texts import Text
 from speclab.estimates import Estimates
 from speclab.score import ALL, POOLED
 from speclab.show import notebook
@@ -57,7 +57,7 @@ MARGIN = 0.02  # a difference of 2 points or less counts as none
 # %%
 ctx = notebook.start("03_domain_acceptance", profile, overrides)
 greedy = Text.recorded(ctx.profile, "greedy")  # T = 0: always the target's most likely token
-sampled = Text.recorded(ctx.profile, *SEEDS)  # tokens drawn at a temperature T, three texts each
+sampled = Text.sampled(ctx.profile)  # tokens drawn at a temperature T, several texts each
 sets = prompt_sets.read(ctx.profile, greedy)  # the profile's own prompts, then its other sets
 domains = stats.judged_domains(greedy.trace)  # domains with at least five prompts
 
@@ -97,7 +97,7 @@ print(by_hand.round(2).to_string())
 # many prompts as there are, with replacement, 2,000 times ([12](12_how_sure.ipynb)).
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
+ctx.say(prompt_sets.described(ctx.profile))
 HIT = score.mean_of("hit", "hit[1]")
 by_set = {name: each.shown(stats.by_domain(each.trace, HIT)) for name, each in sets.items()}
 by_set = Estimates.stacked(by_set, "set")
@@ -243,14 +243,12 @@ if rows:
 # are the draft's **best** tokens, so no lossless decoder accepts them this way
 # ([00](00_by_hand.ipynb)). *Exact* means that it is the acceptance of a lossless decoder.
 #
-# | name | what | exact |
-# | --- | --- | --- |
-# | `published_alpha` | mean of $\min(1, p/q)$ over all nodes of the tree | no |
-# | `best_path_ratio` | the same over the draft's best path | no |
-# | `published_length` | the paper's expected length (Eq. 3) | no |
-# | `hit[1]` | best token accepted, greedy text | yes |
-# | `alpha` | a drawn token accepted, $\sum_x \min(p, q)$ | yes |
-# | `block_efficiency` | tokens per target pass with this tree, greedy text | yes |
+# * `published_alpha`: mean of $\min(1, p/q)$ over all nodes of the tree
+# * `best_path_ratio`: the same over the draft's best path
+# * `published_length`: the paper's expected length (Eq. 3)
+# * `hit[1]`, exact: best token accepted, greedy text
+# * `alpha`, exact: a drawn token accepted, $\sum_x \min(p, q)$
+# * `block_efficiency`, exact: tokens per target pass with this tree, greedy text
 
 # %%
 tree = replay.prompt_sums(greedy.tree(ctx.profile.tree))
@@ -269,6 +267,7 @@ ctx.table(
     "ladder",
     rows="name",
     columns="domain",
+    intervals=[],
     caption="Six definitions of acceptance by domain",
 )
 
@@ -308,9 +307,7 @@ apart = Estimates.stacked(apart, "set")
 ctx.table(
     apart,
     "distance",
-    rows=["distance", "set"],
-    columns="domain",
-    cells=apart.wide(["distance", "set"], "domain").fillna(""),
+    cells=apart.wide(["distance", "set"], "domain", []).fillna(""),
     caption="Distance of the draft's distribution from the target's",
 )
 

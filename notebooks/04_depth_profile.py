@@ -178,7 +178,7 @@ print(streaks.round(2).to_string())
 # the same resampled prompts.
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
+ctx.say(prompt_sets.described(ctx.profile))
 sets = prompt_sets.read(ctx.profile, text)
 whole = f"1 to {depth}"
 ends = {f"{d - 1} to {d}": (d - 1, d) for d in range(2, depth + 1)} | {whole: (1, depth)}
@@ -193,6 +193,7 @@ ctx.table(
     "steps",
     rows=["set", "step"],
     columns="domain",
+    intervals=[ALL],
     most=24,
     caption="Change of acceptance between depths",
 )

@@ -41,7 +41,7 @@ from sklearn.metrics import roc_auc_score
 
 from speclab import score, stats
 from speclab.lab import association, bins, prompt_sets, published
-from speclab.lab.texts import SEEDS, Text
+from speclab.lab.texts import Text
 from speclab.estimates import Estimates
 from speclab.score import ALL
 from speclab.show import notebook
@@ -51,7 +51,7 @@ RUNS = ["greedy", "seeds", "others"]
 # %%
 ctx = notebook.start("05_entropy_correlation", profile, overrides)
 greedy = Text.recorded(ctx.profile, "greedy")  # the target's own text, with a tree per position
-sampled = Text.recorded(ctx.profile, *SEEDS)  # the same prompts at a temperature, three texts each
+sampled = Text.sampled(ctx.profile)  # the same prompts at a temperature, several texts each
 domains = stats.judged_domains(greedy.trace)  # domains with at least five prompts
 
 # %% [markdown]
@@ -211,7 +211,7 @@ ctx.table(
 # the mean of the domains, for the sets that are new in all of them.
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
+ctx.say(prompt_sets.described(ctx.profile))
 sets = prompt_sets.read(ctx.profile, greedy)
 whole = [name for name, each in sets.items() if {*domains} <= {*each.new} and not each.is_part]
 tables = {}

@@ -265,7 +265,7 @@ if "entropy" in tables and counts.min(axis=None) >= stats.MIN_PROMPTS:  # else l
 # without new prompts in a domain has that domain's own texts.
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
+ctx.say(prompt_sets.described(ctx.profile))
 sets = prompt_sets.with_all_domains(prompt_sets.read(ctx.profile, text))
 tables = {
     name: contrasts_of(each.trace[each.trace["domain"].isin(domains)])

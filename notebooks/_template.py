@@ -87,7 +87,7 @@ ctx.plot(
 # ## 2. Does it hold on other prompts?
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
+ctx.say(prompt_sets.described(ctx.profile))
 sets = prompt_sets.read(ctx.profile, text)
 rows = {}
 for name, each in sets.items():

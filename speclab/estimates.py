@@ -5,7 +5,7 @@ no figure: `speclab.stats` computes the numbers, `speclab.show.figures` draws th
 % intervals over resampled prompts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -187,13 +187,19 @@ class Estimates:
         usual = 2 if unit in ("", "x") else 0
         return replace(self, unit=unit, digits=usual if digits is None else digits)
 
-    def wide(self, rows: str | list[str], columns: str) -> pd.DataFrame:
+    def wide(
+        self, rows: str | list[str], columns: str, intervals: Collection[str] | None = None
+    ) -> pd.DataFrame:
         """A table of cells '0.56 [0.55, 0.58]' ('undefined' if missing). Rows and columns keep
-        their order of appearance.
+        their order of appearance. intervals: the columns that show them (default: all).
         """
         index = [rows] if isinstance(rows, str) else list(rows)
         cells = self.frame[[*index, columns]].astype(object)
-        cells["cell"] = [self._cell(row) for row in self.rows()]
+        shown = self.frame
+        if intervals is not None:
+            hidden = ~shown[columns].isin(intervals)
+            shown = shown.assign(low=shown["low"].mask(hidden), high=shown["high"].mask(hidden))
+        cells["cell"] = [self._cell(row) for row in shown.itertuples(index=False)]
         table = cells.set_index([*index, columns])["cell"].unstack(sort=False)
         return table.rename_axis(columns=None).reset_index()
 

@@ -341,7 +341,7 @@ def test_headlines_are_for_the_projects_prompts_and_settings(profile, changes, g
 def test_a_study_without_headlines_reports_each_answer(tmp_path):
     found = [shown("13", tmp_path), shown("07", tmp_path)]
     found.append(report.Reported("08_c", "?", {"answer": ""}, [], {}))
-    answers = [(one.number, one.finding) for one in report.answered(found)]
+    answers = [(one.number, one.finding) for one in report.with_answers(found)]
     assert answers == [("13", "It is 5."), ("07", "It is 5.")]
     assert headlines_of("tiny") == []
 

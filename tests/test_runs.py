@@ -174,11 +174,17 @@ def test_a_folder_of_data_runs_is_not_believed_by_its_name(
         load_or_record(other)
 
 
-def test_the_seeds_of_a_study_are_three(short_profile):
+def test_kinds_of_sampled_text_have_different_seeds(short_profile):
     for seed in (0, 1, 2, 3, 42):
         profile = short_profile.replace(seed=seed)
-        kinds = [runs.of_kind(profile, kind) for kind in ("sampled", *runs.OTHER_SEEDS)]
-        assert len({one.seed for one in kinds}) == 3 and kinds[0].seed == seed
+        kinds = ("sampled", *runs.OTHER_SEEDS, *runs.MORE_SEEDS)
+        seeds = [runs.of_kind(profile, kind).seed for kind in kinds]
+        assert len({*seeds}) == 6 and seeds[0] == seed
+
+
+@pytest.mark.parametrize(("pair", "seeds"), [("smollm", 6), ("tiny", 3)])
+def test_further_seeds_are_read_where_they_are_recorded(pair, seeds):
+    assert len(runs.seeds_of(load_profile(pair))) == seeds
 
 
 @pytest.mark.parametrize(("asked", "sampled"), [(0.0, 1.0), (0.7, 0.7), (1.0, 1.0)])

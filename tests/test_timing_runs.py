@@ -46,7 +46,7 @@ def test_timing_runs_of_the_kit_come_first_and_are_added_by_hand(run, tmp_path):
     to = tool.add(path, "tiny")
     with pytest.raises(ValueError, match="already"):
         tool.add(path, "tiny")
-    rows = timing_runs.read(to)
+    rows = timing_runs.read_file(to)
     later = rows.assign(when="2031-01-01T00:00", c=2 * rows["c"], machine="another")
     pd.concat([rows, later]).to_csv(to, index=False)
     write(run, SECOND)
@@ -61,7 +61,7 @@ def test_another_machine_and_another_pair_are_not_ones_own(run, monkeypatch):
         elsewhere.setattr(os, "cpu_count", lambda: 999)
         assert timing_runs.costs_for(run).runs == ()
     assert len(timing_runs.costs_for(run).runs) == 1
-    other = timing_runs.read(path).assign(draft="0" * 40)
+    other = timing_runs.read_file(path).assign(draft="0" * 40)
     other.to_csv(path, index=False)
     assert not len(timing_runs.timing_runs(run.manifest["weights"])[0])
 
@@ -70,7 +70,7 @@ def test_what_is_no_timing_run_is_named(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"mine.csv holds no timing run; notebook 10 writes one"):
-        timing_runs.read(path)
+        timing_runs.read_file(path)
 
 
 def test_the_shipped_runs_are_enough_for_a_verdict():

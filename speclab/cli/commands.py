@@ -72,7 +72,7 @@ CHANGES = option(
     "--kind",
     default="greedy",
     help="What to record: greedy, sampled (at the profile's temperature, or at 1 if that is 0), "
-    "sampled-seed-1, sampled-seed-2, sampled-0.3, sampled-0.7 (at this temperature), balanced, "
+    "sampled-seed-1 to sampled-seed-5, sampled-0.3, sampled-0.7 (at this temperature), balanced, "
     "chain, chat-template, plain-template, long, or another prompt set (unwrapped, second, "
     "other-FILE; with -sampled: sampled). `plan` lists the kinds that a study needs.",
 )

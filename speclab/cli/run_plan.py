@@ -52,7 +52,7 @@ def of_others(profile: Profile, ending: str = "") -> list[str]:
 
 # names in RUNS that stand for kinds of run
 STANDING_FOR: dict[str, Callable[[Profile], Iterable[str]]] = {
-    "seeds": lambda _: ("sampled", *runs.OTHER_SEEDS),
+    "seeds": runs.seeds_of,
     "other-format": lambda profile: filter(None, [runs.other_format(profile)]),
     "other-temperatures": other_temperatures,
     "others": of_others,

@@ -25,19 +25,14 @@ SECOND = "second prompt set"
 ENGLISH = "second set in English"
 # domains in which a set has new texts; a set that is not named here has new texts in all domains
 NEW = {UNWRAPPED: WITH_WORDS, ENGLISH: ("chat",)}
-ABOUT = {
-    "unwrapped": f"**{UNWRAPPED.capitalize()}**: our problems of math and reasoning without the "
-    "wrapper around each problem (`Solve as a math problem …`). Prompts of code and chat have no "
-    "wrapper, so their texts are the same and are not shown again.",
-    "second": f"**{SECOND.capitalize()}**: 120 prompts in eight categories "
-    "(`data/second_prompts`). No draft was trained on their format. Five of the "
-    "categories count as chat; the other three are code, math and reasoning. One of the five is "
-    f"not in English. We also show the set without it, as *{ENGLISH}*.",
+ABOUT = {  # GLOSSARY.md has the whole description
+    "unwrapped": f"**{UNWRAPPED.capitalize()}**: math and reasoning without the lines around each "
+    "problem.",
+    "second": f"**{SECOND.capitalize()}**: 120 other prompts in another form; *{ENGLISH}* leaves "
+    "out those in other languages.",
 }
 CHOSE = (
-    f"**{OWN.capitalize()}**: the first {{}} of each domain chose how long the pair's own draft "
-    "was trained, so its numbers on our own prompts are slightly too high. Notebook 08 leaves "
-    "these prompts out."
+    f"**{OWN.capitalize()}**: the first {{}} of each domain chose how long the draft was trained."
 )
 NO_OTHERS = (
     "This profile names no other prompts (`other_prompts`), so we cannot say whether the findings "
@@ -164,21 +159,14 @@ def set_name(source: str) -> str:
     return {"unwrapped": UNWRAPPED, "second": SECOND}.get(source, Path(source).stem)
 
 
-def described(profile: Profile, is_sampled: bool = True) -> str:
+def described(profile: Profile) -> str:
     """Which own prompts chose the draft's training, and which other sets the profile names, if any,
-    in sentences (Markdown). is_sampled: whether their sampled texts are used, too.
+    in sentences (Markdown).
     """
     chose = [CHOSE.format(profile.notes.chose)] if profile.notes.chose else []
     lines = [ABOUT.get(source) or _about(profile, source) for source in profile.others]
-    if not lines:
-        return "\n\n".join([*chose, NO_OTHERS])
-    lines = chose + lines
-    if is_sampled:
-        lines.append(
-            f"At T = {profile.sampled_temperature:g} we use one text per prompt from one seed on "
-            "every set, so that the sets are comparable."
-        )
-    return "\n\n".join(lines)
+    lines = chose + (lines or [NO_OTHERS])
+    return " ".join(lines)
 
 
 def _about(profile: Profile, source: str) -> str:

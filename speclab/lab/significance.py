@@ -53,16 +53,6 @@ def differences(
     return result.assign(p_holm=holm(result["p_value"]))
 
 
-def with_signs(tests: pd.DataFrame, level: float) -> pd.DataFrame:
-    """`differences` with pair ('code − math') and sign: 1 or -1 if Holm's p is below `level`, else
-    0.
-    """
-    is_significant = tests["p_holm"] < level
-    sign = np.sign(tests["difference"]) * is_significant
-    pair = tests["first"] + " − " + tests["second"]
-    return tests.assign(pair=pair, sign=sign)
-
-
 def holm(p_values: Sequence[float]) -> np.ndarray:
     """Holm's adjusted p-values of a family of tests."""
     if len(p_values) == 1:  # statsmodels collects garbage at every call: 0.1 s

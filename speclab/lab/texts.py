@@ -12,12 +12,12 @@ import pandas as pd
 from speclab import replay, score
 from speclab.score import Estimator
 from speclab.study.profiles import Profile
-from speclab.study.runs import Run, load_or_record
+from speclab.study.runs import OTHER_SEEDS, Run, load_or_record, seeds_of
 from speclab.tree import Tree
 
 PLACE = ["prompt_id", "seed", "position"]
 PAPER = "paper's measure"  # of acceptance: the mean of min(1, p/q) over the nodes of trees
-SEEDS = ("sampled", "sampled-seed-1", "sampled-seed-2")  # kinds of run of sampled text
+SEEDS = ("sampled", *OTHER_SEEDS)  # kinds of run of sampled text
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,13 @@ class Text:
     def recorded(cls, profile: Profile, *kinds: str) -> "Text":
         """From a profile's runs of these kinds (`runs.kinds_of`), which are recorded if missing."""
         return cls.of(*(load_or_record(profile, kind) for kind in kinds))
+
+    @classmethod
+    def sampled(cls, profile: Profile) -> "Text":
+        """A profile's text at its temperature above 0: from three seeds, which are recorded if
+        missing, and from further seeds where they are recorded.
+        """
+        return cls.recorded(profile, *seeds_of(profile))
 
     @property
     def name(self) -> str:

@@ -101,7 +101,7 @@ def write_index(
             opening=opening if opening.is_file() and explore.is_file() else None,
             name=figures.name,
             notebooks=notebooks,
-            findings=headlined(notebooks, headlines) or answered(notebooks),
+            findings=headlined(notebooks, headlines) or with_answers(notebooks),
             elsewhere=ELSEWHERE,
             stale=STALE,
             committed=COMMITTED,
@@ -180,7 +180,7 @@ def _told(headline: Headline, folder: Path) -> str:
         return ""
 
 
-def answered(notebooks: Sequence[Reported]) -> list[Reported]:
+def with_answers(notebooks: Sequence[Reported]) -> list[Reported]:
     """The notebooks that have an answer, with it."""
     found = [replace(one, finding=one.numbers.get("answer", "")) for one in notebooks]
     return [one for one in found if one.finding]

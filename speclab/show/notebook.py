@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -143,15 +143,17 @@ class Context:
         cells: "pd.DataFrame | None" = None,
         caption: str = "",
         is_wide: bool = False,
+        intervals: Collection[str] | None = None,
     ) -> None:
         """Export a table (slug.csv and .tex) and show its first `most` rows with `digits` decimals.
 
         rows, columns: keys of Estimates. The page and the .tex then have a cell with an interval
-        for each row and column (`Estimates.wide`). cells: any other table that they show instead.
+        for each row and column, or for the columns named in `intervals` (`Estimates.wide`). cells:
+        any other table that they show instead.
         caption: a sentence for the .tex; is_wide: as of `tables.export`.
         """
         if rows:
-            cells = table.wide(rows, columns)
+            cells = table.wide(rows, columns, intervals)
         self.export(table, slug, cells, caption or slug.replace("-", " "), digits, is_wide)
         shown = getattr(table, "frame", table) if cells is None else cells
         show_table(shown.head(most), digits)

@@ -83,6 +83,10 @@ OTHER_TEXTS: dict[str, Facts] = {
     "sampled-0.7": {"temperature": 0.7} | ONE_NODE,
     "sampled-seed-1": SAMPLED | ONE_NODE,
     "sampled-seed-2": SAMPLED | ONE_NODE,
+    # of the kit's own pair alone; a study has three seeds
+    "sampled-seed-3": SAMPLED | ONE_NODE,
+    "sampled-seed-4": SAMPLED | ONE_NODE,
+    "sampled-seed-5": SAMPLED | ONE_NODE,
 }
 OTHER_TREES: dict[str, Facts] = {
     # every level of the tree complete
@@ -102,7 +106,8 @@ LONGER = 3
 # the settings that decide how a target reads prompts, and with those that choose them
 READING = ("template", "max_prompt_tokens", "truncate")
 SELECTION = ("prompts", "prompts_per_domain", "domains", *READING)
-OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # `of_kind` chooses the seeds
+OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # of every study; `of_kind` chooses the seeds
+MORE_SEEDS = ("sampled-seed-3", "sampled-seed-4", "sampled-seed-5")  # read where they are recorded
 # only the tree differs, so the target's text is read from the other run if it is recorded
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
 RUNS = (place.folder_of("SPECLAB_RUNS") or place.RUNS).absolute()
@@ -573,7 +578,7 @@ def of_kind(profile: Profile, kind: str) -> Profile:
     """The profile with the settings of a run of this kind. ValueError for a kind that is not in
     `kinds_of`.
 
-    Kinds with other seeds have the first two seeds, counted from 1, that differ from the profile's.
+    Kinds with other seeds have the first seeds, counted from 1, that differ from the profile's.
     """
     kinds = kinds_of(profile)
     if kind not in kinds:
@@ -581,12 +586,21 @@ def of_kind(profile: Profile, kind: str) -> Profile:
     changes = dict(kinds[kind])
     if changes["temperature"] is None:
         changes["temperature"] = profile.sampled_temperature
-    if kind in OTHER_SEEDS:
-        others = [seed for seed in (1, 2, 3) if seed != profile.seed]
-        changes["seed"] = others[OTHER_SEEDS.index(kind)]
+    seeds = (*OTHER_SEEDS, *MORE_SEEDS)
+    if kind in seeds:
+        others = [seed for seed in range(1, len(seeds) + 2) if seed != profile.seed]
+        changes["seed"] = others[seeds.index(kind)]
     if kind == "long":
         changes["max_new_tokens"] = min(LONGER * profile.max_new_tokens, 65_536)
     return profile.replace(**changes)
+
+
+def seeds_of(profile: Profile) -> list[str]:
+    """The kinds of run with a profile's sampled texts: of three seeds, and of each further seed
+    that is recorded.
+    """
+    further = [kind for kind in MORE_SEEDS if recorded_run(profile, kind)]
+    return ["sampled", *OTHER_SEEDS, *further]
 
 
 # ---- finding: data/runs, then what is shipped ----------------------------------------------------

@@ -67,7 +67,7 @@ def write(weights: Mapping[str, str], device: str, threads: int, rounds: Sequenc
     return path
 
 
-def read(path: Path) -> pd.DataFrame:
+def read_file(path: Path) -> pd.DataFrame:
     """A file of timing runs. ValueError for any other file."""
     rows = pd.read_csv(path, dtype=dict.fromkeys(KEYS, str))
     if list(rows) != COLUMNS or rows.empty or rows.isna().any(axis=None):
@@ -75,7 +75,7 @@ def read(path: Path) -> pd.DataFrame:
     return rows
 
 
-def costs_of(rows: pd.DataFrame) -> Costs:
+def mean_costs(rows: pd.DataFrame) -> Costs:
     """The mean costs of rounds or of timing runs."""
     by_size = rows.groupby("n")[["c", "v"]].mean()
     target_ms, o_chain, o_tree = rows[["target_ms", "o_chain", "o_tree"]].mean()
@@ -90,7 +90,7 @@ def timing_runs(weights: Mapping[str, str]) -> tuple[pd.DataFrame, bool]:
     """
     places = (sorted(SHIPPED.glob("*.csv")), sorted((runs.RUNS / FOLDER).glob("*.csv")))
     for is_shipped, paths in zip((True, False), places, strict=True):
-        rows = pd.concat([pd.DataFrame(columns=COLUMNS), *map(read, paths)], ignore_index=True)
+        rows = pd.concat([pd.DataFrame(columns=COLUMNS), *map(read_file, paths)], ignore_index=True)
         rows = rows[(rows["target"] == weights["target"]) & (rows["draft"] == weights["draft"])]
         if not is_shipped:
             rows = rows[rows["machine"] == this_machine()]
@@ -107,8 +107,8 @@ def costs_for(run: Run, c: float | None = None) -> PairCosts:
     """
     rows, is_shipped = timing_runs(run.manifest["weights"])
     if c is None and len(rows):
-        each = tuple(costs_of(own) for _, own in rows.groupby("when"))
-        costs = costs_of(rows)
+        each = tuple(mean_costs(own) for _, own in rows.groupby("when"))
+        costs = mean_costs(rows)
         count = f"{len(each)} timing run{'s' if len(each) > 1 else ''}"
         days = sorted({when.partition("T")[0] for when in rows["when"]})
         from_to = " to ".join(dict.fromkeys([days[0], days[-1]]))

@@ -23,14 +23,14 @@ import pandas as pd
 
 from speclab import score, stats
 from speclab.cli import plan
-from speclab.lab.texts import SEEDS, Text
+from speclab.lab.texts import Text
 from speclab.plain import read_yaml
 from speclab.replay import chain_sums, prompt_sums
 from speclab.run.findings import headlines_of
 from speclab.show.notebook import drawn_in
 from speclab.study.profiles import ROOT, load_profile, profile_names
 from speclab.study.prompts import DOMAINS
-from speclab.study.runs import load_run
+from speclab.study.runs import load_run, seeds_of
 
 MEASURED = {  # by pair, in the order of the columns
     "smollm": Path("figures", "smollm", "measured.json"),
@@ -189,9 +189,10 @@ def printed():
 
 
 def texts():
-    """The shipped texts of `smollm`: greedy, and at T = 1 with three seeds."""
-    runs = {kind: load_run(TRACES / kind) for kind in ("greedy", *SEEDS)}
-    return Text.of(runs["greedy"]), Text.of(*(runs[kind] for kind in SEEDS))
+    """The shipped texts of `smollm`: greedy, and at T = 1 with all seeds."""
+    seeds = seeds_of(load_profile("smollm"))
+    sampled = Text.of(*(load_run(TRACES / kind) for kind in seeds))
+    return Text.of(load_run(TRACES / "greedy")), sampled
 
 
 def estimates(greedy, sampled):

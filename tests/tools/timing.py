@@ -14,8 +14,8 @@ def add(path, pair):
     """Append the timing runs of a file to those of a pair, in the order of their times. ValueError
     for a run that is there already.
     """
-    rows, to = timing_runs.read(path), timing_runs.SHIPPED / f"{pair}.csv"
-    known = timing_runs.read(to) if to.is_file() else rows[:0]
+    rows, to = timing_runs.read_file(path), timing_runs.SHIPPED / f"{pair}.csv"
+    known = timing_runs.read_file(to) if to.is_file() else rows[:0]
     if twice := {*rows["when"]} & {*known["when"]}:
         raise ValueError(f"{to.name} has the timing runs of {', '.join(sorted(twice))} already")
     both = pd.concat([known, rows]).sort_values(["when", "round", "n"], kind="stable")
