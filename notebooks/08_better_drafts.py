@@ -376,8 +376,6 @@ if phases:
         "out, so its end is too high. The first point is the draft before this phase. The "
         "learning rate falls to zero over the last steps.",
     )
-else:
-    ctx.say("The card of this pair has no learning curve of its draft.")
 
 # %%
 level = stats.by_domain(unseen_texts[OWN], HIT).at(domain=ALL).in_units("%", 1)
