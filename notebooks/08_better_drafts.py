@@ -11,14 +11,13 @@
 #
 # A better draft can mean two things: it agrees with the target more often, or it makes decoding
 # faster. The target itself, stored in fewer bits, agrees most often but is expensive. A copy from
-# the text so far costs nothing but agrees less. We try several kinds of draft on the same texts.
+# the text so far costs nothing but agrees less.
 #
 # ![Tokens per target pass by gamma, draft and prompt set](../figures/smollm/08/tokens-per-pass.png)
 #
 # *Runs on* any machine (a 4-bit copy that does not come with the kit needs the extra `gptq`) ·
-# *minutes* about two on 2 cores, half of one later · *reads* the greedy runs of the profile and its
-# other prompt sets, `data/drafts`, the card of the pair, runs of a trained head · *writes*
-# `figures/<profile>/08/`.
+# *minutes* about two on 2 cores, half of one later · *reads* greedy runs, `data/drafts`, the card
+# of the pair · *writes* `figures/<profile>/08/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -85,8 +84,8 @@ READS = [
 # %% [markdown]
 # ## 1. The drafts
 # * **own draft**: the small model of the pair.
-# * **INT4 self-draft**: the target in 4 bits per weight. GPTQ rounds the weights so that the
-#   outputs of the layers change least on some of the target's own texts.
+# * **INT4 self-draft**: the target in 4 bits per weight, rounded by GPTQ so that the outputs of its
+#   layers change little on some of its own texts.
 # * **forward-kl draft** and others: the pair's own draft, trained further (section 4).
 # * **trained head**: one layer that also reads the target's hidden states (section 5).
 # * **early exit**: the target's own first layers, then its output layer, untrained.
@@ -352,8 +351,8 @@ ctx.table(
 # language, it only has to know the target. The target continues prompts that judge no draft, and
 # the draft learns these texts: their tokens (`sequence`), or the target's whole distribution, by a
 # divergence (`forward-kl`, `reverse-kl`, `total-variation`). A *specialist* learned some domains
-# only. Nothing is trained here. The table above has such drafts of this pair, if any, and the
-# pair's card may have the log of its own draft's training.
+# only. The table above has the drafts of this pair that were trained so, if any. The card of a pair
+# may have the log of its own draft's training.
 
 # %%
 card = pair.draft.folder.path.parent / "card.json"
@@ -392,9 +391,9 @@ ctx.say(
 # reads its own last state instead.
 #
 # The kit has two heads of `smollm`. *Form* learned from prompts in the format of the kit's own, as
-# the draft did. For *mixed*, half of the prompts had no format. Both were trained with three seeds,
-# the draft with one. Compare like with like: *form* with the draft. The second prompt set chose
-# *mixed* for shipping, so its number there is slightly too high.
+# the draft did. For *mixed*, half of the prompts had no format. Compare like with like: *form* with
+# the draft. The second prompt set chose *mixed* for shipping, so its number there is slightly too
+# high.
 
 # %%
 FORM, MIXED = "form", "mixed"
@@ -416,8 +415,8 @@ else:
 
 # %% [markdown]
 # The interval of a difference covers prompts and seeds: to each resample of prompts we add the
-# error of a difference of two means over seeds, Student's t with the variance between the seeds. It
-# does not cover the draft's training, which has one seed.
+# error of two means over seeds, by Student's t. It does not cover the draft's training, which has
+# one seed.
 
 
 # %%
@@ -456,7 +455,7 @@ def against(base, key, counts):
 # %%
 if has_head:
     gains, cells, draws, hits = against(OWN_DRAFT, "head", accepted)
-    cells = pd.DataFrame(facts_of["trained"]).T.join(cells)
+    cells = pd.DataFrame(facts_of["trained"]).T.drop(columns="on target's texts").join(cells)
     ctx.table(
         gains,
         "gain",
@@ -472,8 +471,7 @@ if has_head:
 # A head gains, but this table cannot say why. An **ablation** can. We trained the head *form* three
 # more times and only changed what it reads: the states of the token before (*own*), those of eight
 # tokens earlier (*earlier*), or zeros (*none*). The training is short and has one seed, so compare
-# the rows with each other and not with the table above. What the states buy after a long training
-# is not measured.
+# the rows with each other and not with the table above. A long training may give other numbers.
 
 # %%
 if has_head:
@@ -492,9 +490,9 @@ if has_head:
     )
 
 # %% [markdown]
-# ## 6. What do the training prompts decide?
-# Does each head do better on prompts like its own? The *interaction* is what *mixed* gains over
-# *form* on the second prompt set, minus what it gains on our own.
+# ## 6. Does each head do better on prompts like its own?
+# The *interaction* is what *mixed* gains over *form* on the second prompt set, minus what it gains
+# on our own.
 
 # %%
 if has_head and SECOND in sets:
@@ -530,15 +528,13 @@ ctx.answer(answer)
 # %% [markdown]
 # ## Try it
 # Without a computer: a self-draft is accepted at 95 % of positions, with c = 1. What is the
-# speed-up at gamma 1, and at gamma 4? How small must c be for gamma 4 to reach 2?
+# speed-up at gamma 1, and at gamma 4?
 #
 # <details><summary>Answer</summary>At gamma 1 a block emits 1.95 tokens and costs 2 target passes:
 # 0.98. At gamma 4, with independent acceptances, it emits (1 - 0.95^5) / 0.05 = 4.52 tokens for 5
-# passes: 0.90. A draft as expensive as the target can never gain. For a speed-up of 2 a block may
-# cost 4.52 / 2 = 2.26 passes, so four draft passes may take 1.26: c = 0.32.</details>
+# passes: 0.90. A draft as expensive as the target can never gain.</details>
 #
 # ## What this does not show
 # Time, also of a 4-bit kernel ([10](10_wall_clock.ipynb) measures). Large models, where one layer
 # costs a hundredth of the target and texts repeat themselves less ([13](13_public_runs.ipynb)).
-# Adapters, drafts trained on their own samples, trained exits. Next:
-# [09](09_budgets_and_routing.ipynb) chooses how much to draft for which prompts.
+# Adapters, drafts trained on their own samples, trained exits.

@@ -79,9 +79,9 @@ answers = atlas.answers()
 # %% [markdown]
 # ## 1. What is in the atlas?
 # A row is an answer of a run: the tokens it emitted, the target passes it took, and how many
-# drafted tokens each pass accepted. `data/atlas/README.md` names the sources. The **tokens per
-# target pass** are all tokens over all passes; plain decoding has 1. Spec-Bench has six tasks of 80
-# prompts; its chat is MT-Bench.
+# drafted tokens each pass accepted. `atlas.runs()` lists the runs, and `data/atlas/README.md` names
+# the sources. The **tokens per target pass** are all tokens over all passes; plain decoding has 1.
+# Spec-Bench has six tasks of 80 prompts; its chat is MT-Bench.
 
 # %% tags=["by-hand"]
 rows = answers[answers["run"] == "eagle"]
