@@ -134,7 +134,7 @@ ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 # of them. $c$ is a draft pass over one token, and the draft makes $\gamma$ of them. $v(n)$ is a
 # target pass over $n$ tokens. The textbook assumes $v = 1$: that holds while a pass waits for the
 # weights to come from memory, and fails when it waits for arithmetic. $o$ is what a decoded block
-# takes beyond its passes: choosing, comparing, and cutting the caches back.
+# takes beyond its passes.
 #
 # We time the passes in two rounds, each repeat in a new random order, and decode a few other
 # prompts between them, for $o$. Timing is **unreliable** if the cost of a block differs by more
@@ -165,7 +165,7 @@ ctx.say(
 )
 
 # %% [markdown]
-# The pair may have a trained head, whose one layer is wide.
+# The pair may have a trained head:
 
 # %% tags=["timed"]
 times = [clock.times]
@@ -185,7 +185,7 @@ ctx.plot(
     x="n",
     hue="pass",
     log=True,
-    y="time, in target passes over one token",
+    y="time, in target passes",
     x_label="tokens in one pass, n",
     slug="passes",
     title="Time of a pass by the number of its tokens",
@@ -211,7 +211,7 @@ shapes = {name: parse_shape(name) for name in names}
 speeds = stopwatch.decoded_speed(pair, timed, shapes, new_tokens, repeats)
 
 # %% [markdown]
-# Is every text the target's own? And did each prompt take as many blocks as its replay?
+# Is every text the target's own, with as many blocks as in its replay?
 
 
 # %%

@@ -145,9 +145,9 @@ ctx.draw(
 )
 
 # %% [markdown]
-# The best and the worst of six tasks always differ. So we deal the prompts to the tasks at random,
-# many times, and compare the ratio of best to worst with this ratio *by chance*. `p_holm` is its
-# p-value, corrected for the number of methods.
+# The best and the worst of six tasks differ even by chance. So we deal the prompts to the tasks at
+# random, many times, and compare the ratio of best to worst with this ratio *by chance*. `p_holm`
+# is its p-value, corrected for the number of methods.
 
 
 # %%
@@ -195,7 +195,7 @@ ctx.table(
 # It is 1 if all orders are the same. Three things can raise it: one order of the tasks, chance, and
 # the prompts, which the methods share. So we compare W with **unrelated orders**: each method keeps
 # the effects of its tasks, but they are dealt to the tasks at random, for each method by itself.
-# Prompts are resampled for all methods together. (That no task matters, section 2 has rejected.)
+# Prompts are resampled for all methods together. (Section 2 has rejected that no task matters.)
 
 
 # %%
