@@ -143,8 +143,8 @@ def asked_for(monkeypatch, tmp_path):
 MADE_HERE = (
     "01/rejected.csv",
     *(f"08/{name}.csv" for name in ("drafts", "first-token", "tokens-per-pass")),
-    *(f"10/{name}.csv" for name in ("batches", "copies", "drafters", "limits", "measured")),
-    *(f"10/{name}.csv" for name in ("all-prompts", "pass-times", "passes", "speed", "ways")),
+    *(f"10/{name}.csv" for name in ("all-prompts", "batches", "copies", "limits", "passes")),
+    *(f"10/{name}.csv" for name in ("speed", "ways")),
 )
 NEAR = ("01/tree.csv", "01/tree-nodes.csv")  # one pass of float32 models: rounding may differ
 
