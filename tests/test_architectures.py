@@ -200,6 +200,8 @@ def refused():
 def test_an_architecture_writes_its_own_texts(kind, llama, tmp_path):
     """Parallel blocks, nested settings, learned positions, experts, ..."""
     assert outcome(kind, llama, tmp_path) == "holds" and kind in named(WORK)
+    profile = profile_of(tmp_path / "target", tmp_path / "draft")
+    assert doctor.tokenizers(profile) == "agree on all 40 ids"
 
 
 @pytest.mark.slow
