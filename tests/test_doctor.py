@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import edit_json, save_random_llama
+from conftest import save_random_llama
 from pretended import pretended
 
 from speclab.__main__ import main
@@ -73,15 +73,6 @@ def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
     assert todo(TINY, CPU) == [], "only a quantised pair needs it"
 
 
-def test_what_the_target_asks_for_and_the_kit_leaves_out_is_said(tmp_path, random_profile):
-    folder = shutil.copytree(random_profile.target.path, tmp_path / "target")
-    edit_json(folder / "generation_config.json", repetition_penalty=1.05, min_p=0.1)
-    profile = random_profile.replace(target=ModelSpec(str(folder)))
-    said = "asks for repetition_penalty=1.05, min_p=0.1, which the kit leaves out"
-    assert [said in line for line in examine(profile, CPU, False)].count(True) == 1
-    assert not any("leaves out" in line for line in examine(random_profile, CPU, False))
-
-
 def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):
     folder = shutil.copytree(random_folders[0], tmp_path / "model")
     asked = "model", doctor.model, ModelSpec(str(folder)), True
@@ -93,20 +84,13 @@ def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):
 
 
 @pytest.mark.parametrize(
-    "odd", [{"vocab_size": "x"}, {"num_attention_heads": 0}, {"hidden_size": None}, "x"]
+    "odd", [{"vocab_size": "x"}, {"num_attention_heads": 0}, {"hidden_size": None}]
 )
-def test_a_config_that_is_none_is_a_line(odd, tmp_path, random_folders):
-    """Of notes and of a folder; each library meets odd values in its own way."""
-    folder = shutil.copytree(random_folders[0], tmp_path / "\x1b]0;model")
-    known = json.loads((folder / "config.json").read_text())
-    config = odd if odd == "x" else known | odd
-    (folder / "config.json").write_text(json.dumps(config))
-    models = [{"target": ModelSpec(str(folder))}]
-    if odd != "x":
-        models.append({"target": ModelSpec("no/model"), "notes": Notes(target_config=config)})
-    for changes in models:
-        found = "\n".join(examine(TINY.replace(**changes), CPU, True))
-        assert "memory: unknown" in found and "\x1b" not in found
+def test_an_odd_config_in_the_notes_is_a_line(odd, random_folders):
+    """One in a folder: test_architectures."""
+    config = json.loads((random_folders[0] / "config.json").read_text()) | odd
+    odd_pair = TINY.replace(target=ModelSpec("no/model"), notes=Notes(target_config=config))
+    assert "memory: unknown" in "\n".join(examine(odd_pair, CPU, True))
 
 
 def test_tokenizers_that_differ_are_said(tmp_path, random_folders):

@@ -127,10 +127,6 @@ COMMANDS = {
     "log prompts.jsonl --out new": {
         "": "prompts.jsonl, line 1: no format fits",
         "nowhere.jsonl": "nowhere.jsonl",
-        "--format vlm": "did you mean 'vllm'",
-        "--format vllm": "prompts.jsonl, line 1: it is no line of the format vllm",
-        "--drafted four": "drafted='four'",
-        "--prompts results.jsonl": "results.jsonl, line 1: prompt_id and domain are needed",
         "--out empty": "empty exists already",
         "--out prompts.jsonl --force": "holds something other than a log",
     },
@@ -298,28 +294,12 @@ def test_names_that_a_terminal_lacks_are_printed_as_escapes(place, monkeypatch):
 
 # ---- prompts of one's own ------------------------------------------------------------------------
 
-ODD = {  # a line of the prompts file, and a word of the expected message
-    '{"prompt_id": "b", "domain": "CODE", "prompt": "x"}': "domain='CODE': it differs from 'code'",
-    '{"prompt_id": "b", "domain": "%s", "prompt": "x"}' % ("a" * 200): "domain='aaa",
-    '{"prompt_id": "b", "domain": "code", "prompt": " "}': "prompt",
-    '{"prompt_id": "a", "domain": "code", "prompt": "x"}': "prompt_id 'a' occurs twice",
-    '{"domain": "code", "prompt": "x"}': "missing field prompt_id",
-    '{"prompt_id": "b", "domain": "code", "messages": [{"role": "assistant", "content": "x"}]}': (
-        "messages end with role 'assistant'"
-    ),
-}
-
 
 @pytest.mark.parametrize("verb", ["plan --notebook 02", "reproduce --notebook 02 --out new"])
-@pytest.mark.parametrize("line", ODD, ids=list(ODD.values()))
-def test_a_line_of_prompts_is_named_before_anything_begins(verb, line, place, refused):
-    (place / "odd.jsonl").write_text(f"{PROMPT}\n{line}\n")
-    refused(f"{verb} {STUDY}", f"odd.jsonl, line 3: {ODD[line]}")
-
-
-def test_a_domain_that_no_prompt_has_is_named(place, refused):
-    (place / "odd.jsonl").write_text(PROMPT)
-    refused(f"plan {STUDY} --set domains=[coed]", "did you mean 'code'")
+def test_a_line_of_prompts_is_named_before_anything_begins(verb, place, refused):
+    """What else is wrong in a line: test_prompts."""
+    (place / "odd.jsonl").write_text(f"{PROMPT}\n{PROMPT}\n")
+    refused(f"{verb} {STUDY}", "odd.jsonl, line 3: prompt_id 'a' occurs twice")
 
 
 # ---- recorded runs -------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-import warnings
 from types import SimpleNamespace
 
 import gpu_check
@@ -92,22 +91,6 @@ def test_an_error_is_a_failure_of_its_check_alone(out, monkeypatch):
     code, results, status = ran(out, "packing", "gptq")
     assert code == 1 and status == {"packing": "failed", "gptq": "skipped"}
     assert results["checks"][0]["said"] == "OutOfMemoryError: CUDA out of memory."
-
-
-def test_waits_are_counted_by_line(on_the_toy, monkeypatch):
-    """On a pretended device: torch warns at each wait."""
-
-    def waiting(*given):
-        if modes[-1:] == ["warn"]:
-            warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
-        return SimpleNamespace(steps=[1, 2])
-
-    modes = []
-    monkeypatch.setattr(gpu_check, "decode_prompt", waiting)
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
-    facts = gpu_check.waits(Settings("cuda:0", 2, 4, ("float32",))).facts
-    assert {one["per_block"] for one in facts.values()} == {0.5}
-    assert modes == ["warn", "default"] * len(gpu_check.SHAPES)
 
 
 def test_results_are_written_after_each_check_and_ctrl_c_keeps_them(out):

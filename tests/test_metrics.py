@@ -39,30 +39,6 @@ def test_a_run_by_hand():
     assert of_b["accept_by_depth"] == pytest.approx([0, np.nan], nan_ok=True)
 
 
-@pytest.mark.parametrize("walk", [replay.replay, replay.replay_sampled])
-@pytest.mark.parametrize("gamma", [1, 4])
-def test_identities(gamma, walk):
-    rng = np.random.default_rng(0)
-    lengths = enumerate(rng.integers(1, 40, 12))
-    trace = trace_of({f"p{i}": ("a", rng.geometric(0.6, n) - 1) for i, n in lengths})
-    p, q = rng.uniform(0.1, 1, len(trace)), rng.uniform(0, 1, len(trace))
-    sums = replay.prompt_sums(walk(trace.assign(p_token=p, q_token=q), gamma))
-    for rows in (sums, *(sums[place : place + 1] for place in range(len(sums)))):
-        found = metrics.figures(rows, gamma)
-        blocks, accepted, survival = found["blocks"], found["accepted"], found["survival_by_depth"]
-        histogram, with_bonus = found["blocks_by_accepted"], found["mean_accepted_and_bonus"]
-        for one, other in (
-            (with_bonus, 1 + accepted / blocks),
-            (sum(survival), accepted / blocks),
-            (np.cumprod(np.nan_to_num(found["accept_by_depth"])), survival),
-            (sum(histogram), blocks),
-            (np.dot(histogram, range(gamma + 1)), accepted),
-            (found["block_efficiency"], with_bonus - found["truncated"] / blocks),
-        ):
-            assert one == pytest.approx(other, abs=1e-4)
-        assert found["drafted"] <= found["drafted_whole"] + 1e-6
-
-
 def test_every_name_is_a_figure():
     known = metrics.figures(SUMS, 2)
     for group in read_yaml(ROOT / "data" / "engines" / "names.yaml", ""):

@@ -240,25 +240,6 @@ def test_a_target_keeps_the_states_of_all_layers_for_a_head():
     assert target.passing - alone.passing == 2 * (36 + 1) * 4096
 
 
-@pytest.mark.parametrize(
-    ("changes", "of_layer", "words"),
-    [
-        ({}, {"vocab_size": 48}, "target of vocabulary 48, but this target's is 40"),
-        ({}, {"hidden_size": 40}, "target of width 40, but this target's is 32"),
-        ({"speculators_model_type": "dflash"}, {}, "of the kind 'dflash'"),
-        ({"eagle_aux_hidden_state_layer_ids": [2, 7, 9]}, {}, "layers 1 to 7"),
-    ],
-)
-def test_a_head_for_another_target_is_refused_in_a_line(
-    changes, of_layer, words, targets, tmp_path, monkeypatch
-):
-    monkeypatch.setitem(HEADS, "wrong", (changes, of_layer, ()))
-    folder = save_head(tmp_path / "head", "wrong")
-    with pytest.raises(ValueError, match=words) as error:
-        load_pair(profile_of(targets["llama"], folder))
-    assert "\n" not in str(error.value)
-
-
 def test_the_doctor_refuses_a_head_for_another_vocabulary(targets, tmp_path, monkeypatch):
     monkeypatch.setitem(HEADS, "wrong", ({}, {"vocab_size": 48}, ()))
     folder = save_head(tmp_path / "head", "wrong")
