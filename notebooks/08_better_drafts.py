@@ -101,7 +101,7 @@ pair = pairs.load_pair(settings)
 sets = prompt_sets.read(settings, Text.recorded(settings, "greedy"))
 sets = {name: s for name, s in prompt_sets.with_all_domains(sets).items() if not s.is_part}
 domains = list(score.domains_in(sets[OWN].trace))
-ctx.say(prompt_sets.described(settings, is_sampled=False))
+ctx.say(prompt_sets.described(settings))
 
 # %% [markdown]
 # A trace has one row for each position of a text, with the draft's rank of the target's token.

@@ -286,7 +286,7 @@ ctx.plot(
 # ## 4. Does it pay on other prompts?
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
+ctx.say(prompt_sets.described(ctx.profile))
 served = {}
 for name, each in sets.items():
     table = speeds[name].table(key="policy").without(domain=POOLED)

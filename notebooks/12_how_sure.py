@@ -50,7 +50,7 @@ from statsmodels.stats.power import TTestIndPower
 from speclab import replay, score, stats
 from speclab.lab import prompt_sets, variance_components
 from speclab.lab.significance import holm
-from speclab.lab.texts import SEEDS, Text
+from speclab.lab.texts import Text
 from speclab.estimates import Estimates, stack
 from speclab.study.place import ROOT
 from speclab.score import ALL, POOLED
@@ -62,7 +62,7 @@ READS = ["data/coverage/coverage.csv"]
 # %%
 ctx = notebook.start("12_how_sure", profile, overrides)
 greedy = Text.recorded(ctx.profile, "greedy")
-sampled = Text.recorded(ctx.profile, *SEEDS)  # the same prompts at a temperature, three texts each
+sampled = Text.sampled(ctx.profile)  # the same prompts at a temperature, several texts each
 judged = stats.judged_domains(greedy.trace)  # with 5 prompts or more: these have intervals
 prompts = greedy.trace.groupby("domain")["prompt_id"].nunique()[judged]
 
@@ -243,7 +243,7 @@ if compares:
 # differences of `published_alpha` are 1 to 5 points, from 50 prompts per domain.
 #
 # ## 4. Would another seed change the numbers?
-# A sampled text is one draw, so we sampled each prompt with three seeds. The random numbers of a
+# A sampled text is one draw, so we sampled each prompt with several seeds. The random numbers of a
 # text belong to its prompt and its seed. An interval over prompts therefore contains the chance of
 # the draw. We look at the acceptance of a drawn token (`alpha`), the mean of the domains.
 
