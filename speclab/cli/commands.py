@@ -188,12 +188,7 @@ def _explore(folders, profile, second, changes, out) -> None:
     help="Assume that a draft pass costs this many target passes, with v = 1 and o = 0 (default: "
     "as measured by notebook 10 for the pair, or the draft's share of the weight bytes).",
 )
-@option(
-    "--profile-json",
-    type=PLACE,
-    help="Also write the acceptance to this new file, as NVIDIA's speculation_profile.json.",
-)
-def _export(run, engine, c, profile_json) -> None:
+def _export(run, engine, c) -> None:
     """Print the server options for the best draft length.
 
     RUN is the folder of a run or trace, a trace of the kit (smollm/sampled), a profile (its greedy
@@ -208,11 +203,9 @@ def _export(run, engine, c, profile_json) -> None:
     from speclab.study import timing_runs
 
     if logs.is_log(Path(run)):
-        _export_log(Path(run), engine, c, profile_json)
+        _export_log(Path(run), engine, c)
         return
 
-    if profile_json and profile_json.exists():
-        raise ValueError(f"--profile-json {profile_json} exists already; name a new file")
     recorded = export.run_named(run)
     if reason := export.why_not(recorded, engine):
         raise ValueError(reason)
@@ -224,20 +217,18 @@ def _export(run, engine, c, profile_json) -> None:
     echo(f"# costs: {found.source}")
     lines = export.commands(recorded, engine, gamma)
     click.echo(lines or PLAIN_SERVER)
-    if profile_json:
-        export.write_profile(recorded, gamma or 1, rule, profile_json)
 
 
-def _export_log(folder: Path, engine: str, c: float | None, profile_json: Path | None) -> None:
+def _export_log(folder: Path, engine: str, c: float | None) -> None:
     """Print what `export` prints, from the folder of a log of chains at T = 0."""
     from speclab.cli import export
     from speclab.cost import Costs
     from speclab.logs import log_gammas, logs
 
-    if profile_json or c is None:
+    if c is None:
         raise ValueError(
-            f"{folder} is a log, which names no models: --profile-json needs a run, and --c must "
-            "name the cost of a draft pass in target passes"
+            f"{folder} is a log, which names no models: --c must name the cost of a draft pass in "
+            "target passes"
         )
     log = logs.read_folder(folder)
     drafts = log_gammas.OF_FORMAT.get(log.format, log_gammas.MODEL)
