@@ -267,7 +267,8 @@ def options_of(call: type) -> Callable[[Callable], Callable]:
 def _decode(profile, changes, **options) -> None:
     """Decode prompts speculatively; write one JSON line per prompt.
 
-    Continues an earlier call with the same settings, which OUT.settings.json holds.
+    Continues an earlier call: prompts that have a line are skipped. A line holds a digest of its
+    settings, and one with other settings is refused.
     """
     from speclab.cli.decode_file import decode_file
     from speclab.models.pairs import load_pair
@@ -280,7 +281,7 @@ def _decode(profile, changes, **options) -> None:
     count = len(call.prompt_list)
     call.check_shape()  # before anything is loaded
     line = f"{count} texts in {call.out}"
-    if len(call.lines_there(call.check)) == count:
+    if len(call.rows_of(call.lines_there())) == count:
         echo(f"{line}, all from an earlier call")
         return
     call.out.parent.mkdir(parents=True, exist_ok=True)  # an error before anything is loaded
