@@ -93,8 +93,6 @@ COMMANDS = {
         "doctor --nonsense": "--nonsense",
         "doctor --profile tyni": "did you mean 'tiny'",
         "decode --out new": "--prompts",
-        "hosted restore nowhere": "nowhere",
-        "hosted keep prompts.jsonl": "prompts.jsonl",
     },
     DECODE: {
         "--profile nowhere.yaml": "nowhere.yaml",

@@ -519,18 +519,11 @@ def _fetch(what, out, base) -> None:
 
 @cli.group("hosted", no_args_is_help=False)
 def _hosted() -> None:
-    """Kaggle and Colab: install packages, and keep runs.
+    """Install the kit's packages beside those of Colab or Kaggle.
 
-    The cell below a notebook's parameters finds the kit in the working folder, in a folder above
-    it, in ./speclab-kit, or where the kernel has speclab, or clones it from SPECLAB_REPO. On Kaggle
-    and Colab it then runs `hosted install`.
-
-    Kaggle: import a notebook and choose GPU T4 x2. Without internet, attach the kit, the models and
-    the data sets. Copy the kit with `!cp -r /kaggle/input/FOLDER speclab-kit`; models and data sets
-    are found by name. To continue after a session, attach its output.
-
-    Colab: mount Drive, then run `hosted keep /content/drive/MyDrive/speclab`. Each part of a
-    recording is then saved as soon as it is written.
+    The cell below a notebook's parameters finds the kit in the working folder, in the folder above
+    it, in ./speclab-kit, or where the kernel has speclab. If the kit is missing, the cell clones it
+    from SPECLAB_REPO and runs `hosted install`. notebooks/README.md has both hosts step by step.
     """
 
 
@@ -541,28 +534,10 @@ def _hosted() -> None:
 def _install(gptq, heads, reproduce) -> None:
     """Install missing packages into the active environment.
 
-    Run it before a notebook imports any of them. torch, numpy, pandas, the running kernel and their
-    requirements keep their versions. If the version of one of them does not fit, nothing is
-    installed.
+    Run it before a notebook imports any of them. Only a package that is out of its range gets
+    another version. If that is torch, numpy, pandas, or the running kernel, nothing is installed.
     """
     echo(hosted.install(gptq, heads, reproduce))
-
-
-@_hosted.command("restore")
-@click.argument(
-    "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default="/kaggle/input"
-)
-def _restore(folder) -> None:
-    """Copy saved runs from FOLDER into data/runs."""
-    echo(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
-
-
-@_hosted.command("keep")
-@click.argument("folder", type=PLACE)
-def _keep(folder) -> None:
-    """Store data/runs in FOLDER, which outlives the session."""
-    hosted.keep(folder)
-    echo(f"data/runs is now {folder}")
 
 
 # ---- errors --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from speclab.cli import plan
-from speclab.cli.hosted import lacking, platform
+from speclab.cli.hosted import lacking
 from speclab.cli.run_plan import can_be_told
 from speclab.models import hub
 from speclab.models.folder import (
@@ -229,8 +229,6 @@ def report(profile: Profile) -> tuple[str, int]:
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     free = {device: free_bytes(torch.device(device)) for device in ("cpu", *gpus)}
     lines = [answered(f"GPU {device}", gpu, device) for device in gpus]
-    if platform() and not gpus:
-        lines.append(f"ok  GPU: none in this {platform()} session; choose a T4 in its settings")
     with contextlib.redirect_stderr(io.StringIO()):  # notices of the libraries
         lines += examine(profile, free, _hub_answers())
     todo = sum(line.startswith("do") for line in lines)
