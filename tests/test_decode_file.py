@@ -7,19 +7,15 @@ import os
 import shutil
 import signal
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from conftest import edit_json
 from test_faults import forked
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from speclab.__main__ import main
 from speclab.cli import decode_file as files
 from speclab.cli.decode_call import DecodeCall
 from speclab.models import pairs
-from speclab.models.folder import ModelFolder
 from speclab.study.profiles import load_profile
 
 TEXTS = {f"{place}-é": "a b c d e f"[: 1 + 2 * place] for place in range(4)}
@@ -155,37 +151,6 @@ def test_a_digest_is_of_all_that_decides_a_text_and_of_no_path(
     assert (digest("one", {}, {}) != digest("two", changes, files)) == is_other
 
 
-def test_texts_equal_those_of_transformers_without_what_is_left_out(
-    random_profile, tmp_path, capsys
-):
-    penalties = {"repetition_penalty": 1.1, "no_repeat_ngram_size": 2}
-    target = Path(shutil.copytree(random_profile.target.path, tmp_path / "target"))
-    edit_json(target / "generation_config.json", do_sample=True, **penalties)
-    profile = tmp_path / "profile.yaml"
-    pair = f"target: {target}, draft: {random_profile.draft.path}"
-    profile.write_text(f"{{{pair}, max_prompt_tokens: 99, max_new_tokens: 12}}")
-    prompts, out = write_texts(tmp_path / "prompts.jsonl", TEXTS), tmp_path / "out"
-    words = f"decode --profile {profile} --prompts {prompts} --out {out} --set device=cpu".split()
-    assert main(words) == 0
-    said = capsys.readouterr().out
-    assert said.count("asks for repetition_penalty=1.1, no_repeat_ngram_size=2, which the") == 1
-    network = AutoModelForCausalLM.from_pretrained(target)
-    tokenizer = AutoTokenizer.from_pretrained(target)
-
-    def texts(**settings):
-        for text in TEXTS.values():
-            inputs = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
-            new = network.generate(**inputs, max_new_tokens=12, do_sample=False, **settings)
-            yield new[0, inputs["input_ids"].shape[1] :].tolist()
-
-    ours = [row["token_ids"] for row in rows_of(out)]
-    assert ours == [*texts(repetition_penalty=1.0, no_repeat_ngram_size=0)]
-    assert all(own != theirs for own, theirs in zip(ours, texts(), strict=True))
-    edit_json(target / "generation_config.json", repetition_penalty=1.0)
-    assert main(words) == 2
-    assert "other settings" in capsys.readouterr().err
-
-
 def test_a_line_says_which_blocks_were_copied(decoded):
     rows = decoded(shape="chain:3+lookup:1", check=True, max_new_tokens=40)
     for row in rows:
@@ -259,17 +224,14 @@ def test_a_rule_that_is_not_named_is_the_lossless_one(
 
 def test_prompts_are_read_as_a_study_reads_them(tmp_path):
     """Messages in the chat template; the last message is cut if the profile allows it."""
-    turns = [("system", "Be brief."), ("user", "Why? " * 60)]
-    messages = [dict(zip(("role", "content"), turn, strict=True)) for turn in turns]
     path = tmp_path / "prompts.jsonl"
+    messages = [{"role": "user", "content": "Why? " * 60}]
     path.write_text(json.dumps({"prompt_id": "a", "messages": messages}))
     profile = load_profile("smollm", {"max_prompt_tokens": 48})
     with pytest.raises(ValueError, match="prompt 'a' has .* tokens with the chat template"):
         _ = DecodeCall(profile, path, tmp_path / "out").encoded
     (cut,) = DecodeCall(profile.replace(truncate=True), path, tmp_path / "out").encoded
-    text = ModelFolder.fetched(profile.target).tokenizer.decode(cut.ids)
     assert len(cut.ids) <= 48 < len(cut.ids) + cut.cut
-    assert "Be brief." in text and text.endswith("<|im_start|>assistant\n")
 
 
 @pytest.mark.parametrize("at", [0, 3])

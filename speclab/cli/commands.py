@@ -27,7 +27,6 @@ STOPPED = (
 )
 PLAIN_SERVER = "# start the server without a draft model"
 PLACE = click.Path(path_type=Path)
-TYPES = {Path: PLACE, Path | None: PLACE}
 AS_WRITTEN = (
     "A value is taken as it is written; one in quotes, and a list or mapping in [] or {}, is YAML."
 )
@@ -215,8 +214,7 @@ def _export(run, engine, c) -> None:
     gamma, said = choose.best_gamma(recorded.trace, found.costs, rule, longest)
     echo(f"# {said}")
     echo(f"# costs: {found.source}")
-    lines = export.commands(recorded, engine, gamma)
-    click.echo(lines or PLAIN_SERVER)
+    click.echo(export.commands(recorded, engine, gamma) or PLAIN_SERVER)
 
 
 def _export_log(folder: Path, engine: str, c: float | None) -> None:
@@ -232,8 +230,7 @@ def _export_log(folder: Path, engine: str, c: float | None) -> None:
         )
     log = logs.read_folder(folder)
     drafts = log_gammas.OF_FORMAT.get(log.format, log_gammas.MODEL)
-    reason = log_gammas.why_no_bounds(log.passes, drafts)
-    if log.passes is None or reason:
+    if reason := log_gammas.why_no_bounds(log.passes, drafts):
         raise ValueError(f"{folder}: {reason}")
     gamma, said = log_gammas.gamma_to_try(log.passes, Costs.assumed(c))
     echo(f"# {said}")
@@ -249,11 +246,13 @@ def options_of(call: type) -> Callable[[Callable], Callable]:
         for field in reversed(fields(call)):
             if get_origin(field.type) is Annotated:
                 kind, text = get_args(field.type)
-                about = {"help": text, "type": TYPES.get(kind), "is_flag": kind is bool}
-                if field.default is MISSING:
-                    about["required"] = True
-                else:
-                    about["default"] = field.default
+                about = {
+                    "help": text,
+                    "type": PLACE if kind is Path else None,
+                    "is_flag": kind is bool,
+                }
+                is_needed = field.default is MISSING
+                about |= {"required": True} if is_needed else {"default": field.default}
                 function = option(f"--{field.name}", **about)(function)
         return function
 

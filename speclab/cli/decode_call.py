@@ -14,7 +14,6 @@ from speclab.study.profiles import Profile
 from speclab.study.prompts import EncodedPrompt, Prompt, read_prompts
 
 if TYPE_CHECKING:
-    from speclab.sampling import Sampling
     from speclab.shapes import Shape
 
 DEFAULT = "chain:4"  # the shape if none is named
@@ -69,21 +68,16 @@ class DecodeCall:
             raise ValueError(f"{self.prompts} holds no prompt; add one JSON line per prompt")
         return prompts
 
-    @cached_property
-    def sampling(self) -> "Sampling":
-        """How the target's tokens are drawn."""
-        return self.profile.sampling
-
     @property
     def is_greedy(self) -> bool:
         """Whether the texts are the target's greedy texts."""
-        return self.rule == "greedy" if self.rule else self.sampling.greedy
+        return self.rule == "greedy" if self.rule else self.profile.sampling.greedy
 
     def rule_for(self, shape: "Shape") -> str:
         """The rule that verifies a shape: the named rule, else the lossless rule for the
         temperature.
         """
-        if self.rule or self.sampling.greedy:
+        if self.rule or self.profile.sampling.greedy:
             return self.rule or "greedy"
         return "rejection" if shape.is_chain else "point-mass"
 
@@ -98,7 +92,7 @@ class DecodeCall:
         """ValueError for a text that names no shape, or for one that the rule cannot verify."""
         from speclab.decode import check_rule
 
-        check_rule(self.rule_for(self.parsed_shape), self.parsed_shape, self.sampling)
+        check_rule(self.rule_for(self.parsed_shape), self.parsed_shape, self.profile.sampling)
 
     @cached_property
     def encoded(self) -> tuple[EncodedPrompt, ...]:

@@ -15,7 +15,6 @@ from speclab.models.pairs import Pair, fix_few_rows
 from speclab.plain import notice
 from speclab.record import generate
 from speclab.sampling import Sampling
-from speclab.shapes import Shape
 from speclab.study.prompts import EncodedPrompt
 
 
@@ -46,7 +45,7 @@ def decode_file(call: DecodeCall, pair: Pair) -> int:
         with out.open("ab") as result:
             result.truncate(len(lines))
             for prompt in tqdm(left, "decode", len(encoded), initial=done, unit="prompt"):
-                row = decoded_row(call, pair, prompt, call.parsed_shape, is_checked)
+                row = decoded_row(call, pair, prompt, is_checked)
                 result.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
                 result.flush()
                 rows[prompt.prompt_id] = row
@@ -61,11 +60,12 @@ def decode_file(call: DecodeCall, pair: Pair) -> int:
 
 
 def decoded_row(
-    call: DecodeCall, pair: Pair, prompt: EncodedPrompt, shape: Shape, is_checked: bool
+    call: DecodeCall, pair: Pair, prompt: EncodedPrompt, is_checked: bool
 ) -> dict[str, Any]:
     """Decode a prompt; returns its line of the file."""
-    new, seed = call.profile.max_new_tokens, call.profile.seed
-    decoded = decode_prompt(pair, prompt, call.rule_for(shape), shape, call.sampling, new, seed)
+    shape, asked = call.parsed_shape, call.profile
+    new, rule = asked.max_new_tokens, call.rule_for(shape)
+    decoded = decode_prompt(pair, prompt, rule, shape, asked.sampling, new, asked.seed)
     text = pair.tokenizer.decode(decoded.token_ids, skip_special_tokens=True)
     row = {
         "settings": call.digests[prompt.prompt_id],

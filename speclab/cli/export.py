@@ -23,7 +23,6 @@ from speclab.plain import Facts, shown
 from speclab.study.profiles import MODELS, ROOT, load_profile
 from speclab.study.runs import Run, RunError, load_run, recorded_run
 
-TRACES = ROOT / "data" / "traces"
 OFF = {"top_k": 0, "top_p": 1}  # not sent: some servers refuse a top_k of 0
 MISSING = "\0"  # stands for a value that is not known; a line with it is not printed
 # docs/features/speculative_decoding/eagle.md of vLLM; its issue #54526: some releases guess
@@ -38,7 +37,7 @@ def run_named(name: str) -> Run:
     """The run or trace in a folder, a trace that comes with the kit (smollm/sampled), or the greedy
     run of a profile. RunError if it is not recorded yet.
     """
-    for folder in (Path(name), ROOT / name, TRACES / name):
+    for folder in (Path(name), ROOT / name, ROOT / "data/traces" / name):
         if (folder / "manifest.json").is_file():
             return load_run(folder)
     run = recorded_run(load_profile(name), "greedy")
@@ -263,7 +262,7 @@ def commands(run: Run, engine: str, gamma: int) -> str:
     pair, settings = run.manifest["pair"], run.manifest["profile"]
     is_target_alone = pair["target"]["quantised"] > pair["draft"]["quantised"]
     is_sampled = settings["temperature"] > 0
-    names = ("temperature", "top_k", "top_p") if is_sampled else ("temperature",)
+    names = ("temperature", "top_k", "top_p")[: 3 if is_sampled else 1]
     drawn = {name: settings[name] for name in names}
     values = drawn | {
         "request": {name: value for name, value in drawn.items() if value != OFF.get(name)},
@@ -281,7 +280,8 @@ def commands(run: Run, engine: str, gamma: int) -> str:
         values |= {"method": "eagle3", "algorithm": "EAGLE3"}
     else:
         values["own_vocabularies"] = len({*vocabularies(run)}) > 1 or None
-    lines = _written(engine, gamma, sums_of(run, gamma, rule_of(run, engine)), values)
+    walk = replay.replay_sampled if rule_of(run, engine) == "rejection" else replay.replay
+    lines = _written(engine, gamma, replay.prompt_sums(walk(run.trace, gamma)), values)
     return LAYERS + lines if run.by_start else lines
 
 
@@ -304,12 +304,6 @@ def commands_of_log(log: pd.DataFrame, engine: str, gamma: int) -> str:
     if is_exact or "synthetic" not in lines:
         return lines
     return f"{lines}\n# in these rates, a token that the log does not know counts as rejected"
-
-
-def sums_of(run: Run, gamma: int, rule: str) -> pd.DataFrame:
-    """`replay.prompt_sums` of chains of `gamma` tokens."""
-    walk = replay.replay_sampled if rule == "rejection" else replay.replay
-    return replay.prompt_sums(walk(run.trace, gamma))
 
 
 def _written(engine: str, gamma: int, sums: pd.DataFrame, values: Facts) -> str:

@@ -57,25 +57,24 @@ def install(gptq: bool = False, heads: bool = False, reproduce: bool = False) ->
     needs = lacking() + lacking("reproduce") * reproduce
     alone = lacking("gptq") * gptq
     for need in lacking("heads") * heads:
-        is_alone = need.startswith("speculators")
-        (alone if is_alone else needs).append(need)
+        (alone if need.startswith("speculators") else needs).append(need)
     if not needs + alone:
         return f"no package is missing in {sys.prefix}"
     there = versions()
-    upgraded = {named(need) for need in needs} & there.keys()
-    for need in needs:
-        if (name := named(need)) in upgraded.intersection(KEPT):
-            raise ValueError(
-                f"{name} {there[name]} is installed, speclab needs {need}, and this command never "
-                f"moves {name}; run `pip install '{need}'`, or `make env` for an environment of "
-                "its own (on Kaggle and Colab: choose another version of the image or of speclab)"
-            )
+    upgraded = {named(need): need for need in needs if named(need) in there}
+    for name in upgraded.keys() & {*KEPT}:
+        need = upgraded[name]
+        raise ValueError(
+            f"{name} {there[name]} is installed, speclab needs {need}, and this command never "
+            f"moves {name}; run `pip install '{need}'`, or `make env` for an environment of its "
+            "own (on Kaggle and Colab: choose another version of the image or of speclab)"
+        )
     print(f"pip installs {', '.join(needs + alone)} in {sys.prefix}", flush=True)
     with TemporaryDirectory() as folder:
         # pip fails rather than give a package another version than it has here
-        kept = [f"{name}=={there[name]}\n" for name in there.keys() - upgraded]
         constraints = Path(folder, "constraints.txt")
-        constraints.write_text("".join(kept))
+        kept = there.keys() - upgraded.keys()
+        constraints.write_text("\n".join(f"{name}=={there[name]}" for name in kept))
         if needs:
             _pip(needs, "--constraint", str(constraints))
         if alone:
@@ -88,8 +87,7 @@ def install(gptq: bool = False, heads: bool = False, reproduce: bool = False) ->
 def project() -> dict[str, Any]:
     """The project table of the kit's pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    facts: dict[str, Any] = tomllib.loads(text)["project"]
-    return facts
+    return tomllib.loads(text)["project"]
 
 
 def lacking(extra: str = "") -> list[str]:
