@@ -44,7 +44,8 @@ def test_all_is_well_on_two_t4s(name):
     lines = list(examine(load_profile(name), TWO, True))
     assert {line[:4] for line in lines} == {"ok  "}
     if name == "paper":
-        assert "ok  memory of cuda:1: at most 3.1 GB needed, 15.0 GB free" in lines
+        said = "at most 4.3 GB needed (a coarse estimate), 15.0 GB free"
+        assert f"ok  memory of cuda:1: {said}" in lines
         assert "ok  data set openai/gsm8k: will be downloaded from the hub" in lines
 
 
@@ -135,14 +136,13 @@ def test_a_gpu_without_kernels_in_torch_is_named(monkeypatch):
     assert "no kernel image" in line and "-> choose another GPU" in line
 
 
-def test_the_memory_that_loading_takes_and_a_session_without_gpu_are_said(monkeypatch):
+def test_the_memory_that_loading_takes_is_said():
     little = TWO | {"cpu": 3e9}
     [line] = todo(T4, little)
-    assert line.startswith("do  memory to load the models: at most 3.9 GB needed, 3.0 GB free")
+    assert line.startswith(
+        "do  memory to load the models: at most 3.9 GB needed (a coarse estimate), 3.0 GB free"
+    )
     assert not any("memory to load" in line for line in examine(TINY, CPU, True))
-    monkeypatch.setattr(doctor, "platform", lambda: "Kaggle")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert "GPU: none in this Kaggle session" in doctor.report(TINY)[0]
 
 
 def test_the_real_look_at_this_machine(capsys, monkeypatch):

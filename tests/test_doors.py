@@ -93,8 +93,6 @@ COMMANDS = {
         "doctor --nonsense": "--nonsense",
         "doctor --profile tyni": "did you mean 'tiny'",
         "decode --out new": "--prompts",
-        "hosted restore nowhere": "nowhere",
-        "hosted keep prompts.jsonl": "prompts.jsonl",
     },
     DECODE: {
         "--profile nowhere.yaml": "nowhere.yaml",
@@ -227,7 +225,6 @@ OF_FILES = (
     "figure 02/speed-up --out odd.pdf",
     f"{DECODE} --out odd.pdf",
     "explore run --out odd.pdf",
-    "export tiny/greedy --for vllm --profile-json odd.pdf",
 )
 OF_FOLDERS = (
     "pack run --kind greedy --licence free --out odd.pdf",
@@ -325,7 +322,6 @@ def recorded(tmp_path_factory):
 
 
 PACK = "pack run --licence free --out new"
-EXPORT = "export tiny/greedy --for vllm --profile-json"
 AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out"
 
 
@@ -341,8 +337,7 @@ AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out"
         (f"{PACK} --kind greedy --licence ' '", "--licence"),
         (f"{PACK} --kind greedy --out run", "is no empty folder"),
         ("explore run --set seed=3 --out new.html", "--set"),
-        (f"{EXPORT} run/manifest.json", "manifest.json"),
-        (f"{EXPORT} empty", "empty"),
+        ("export empty --for vllm", "empty"),
         (f"{AGAIN} run --set budget=7", "other settings"),
         (f"{AGAIN} other", "other settings"),
         ("explore cut --out new.html", "manifest.json"),

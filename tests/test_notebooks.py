@@ -40,6 +40,7 @@ def test_house_format(source):
     assert "jupyter" in imports.metadata, "the imports are not folded"
     tagged = {tag: cell.source for cell in cells for tag in cell.metadata.get("tags", [])}
     assert tagged["bootstrap"] == BOOTSTRAP
+    assert len(BOOTSTRAP.replace("\n\n", "\n").splitlines()) <= 8
     lines = ast.parse(tagged["parameters"]).body
     assert all(isinstance(line, ast.AnnAssign) for line in lines)
     code = source.read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ import readme
 from conftest import committed
 
 from speclab.cli.commands import cli
+from speclab.plain import read_yaml
 from speclab.run.findings import headlines_of, value_of
 from speclab.show.notebook import drawn_in
 from speclab.study.profiles import ROOT, load_profile
@@ -112,6 +113,16 @@ def test_a_broken_link_is_found():
     """The negative control."""
     text = "[a](GLOSSARY.md#the-records) [b](GLOSSARY.md#none) [c](none.md)\n[00]: none/00.md"
     assert broken(ROOT / "README.md", text) == ["GLOSSARY.md#none", "none.md", "none/00.md"]
+
+
+def test_every_figure_of_an_engine_is_defined():
+    page = (ROOT / "data/engines/README.md").read_text(encoding="utf-8")
+    defined = page.partition("<!-- engines")[0]
+    for group in read_yaml(ROOT / "data/engines/names.yaml", ""):
+        for figure in filter(None, group["names"].values()):
+            name = re.sub(r"\[.*| %", "", figure)
+            assert re.search(f"`{name}[`[]", defined), (group["engine"], figure)
+        assert group["of"] in ("pooled", "interval", "request")
 
 
 def test_readme_is_short_and_links_to_what_a_code_host_shows():

@@ -401,8 +401,6 @@ def test_the_kits_own_notebooks_follow_their_studies_and_take_their_turns(whole)
             loads = notebook.is_timed and "load_pair(" in source  # times its kernels
             is_timed = kind == "code" and bool(loads or MEASURES.search(source))
             assert is_timed is ("timed" in tags), (notebook.name, source)
-        prints_commands = notebook.name.startswith("14")
-        assert ("data/engines/options.yaml" in notebook.reads) is prints_commands
     _, readers = reproduce.turns_of(whole)
     assert [notebook.name[:2] for notebook in readers] == ["02", "09"], (
         "10 measures the costs that it reads"

@@ -359,8 +359,8 @@ def _checked_manifest(manifest: Facts, path: Path) -> Facts:
     if versions != (SCHEMA_VERSION, KEY_VERSION):
         raise RunError(
             f"{path} was recorded by another version of the kit (columns and key {versions}, but "
-            f"this version reads {(SCHEMA_VERSION, KEY_VERSION)}). Give an older run a new key "
-            "with `python -m data.traces.rekey FOLDER`, or use the kit that recorded it"
+            f"this version reads {(SCHEMA_VERSION, KEY_VERSION)}); record it again, or use the "
+            "kit that recorded it"
         )
     try:
         manifest = asdict(checked(Manifest, manifest, str(path), of_json=True))
