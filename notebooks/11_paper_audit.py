@@ -220,13 +220,13 @@ def between_domains(trace):
     return pd.DataFrame([vars(found) | {"row": "domain"}])
 
 
-# %%
 def numbers_minus_others(trace, strings):
     """In math, acceptance of tokens that are numbers minus acceptance of all others."""
     rows = trace[trace["domain"] == "math"]
     return split(rows, token_kinds(rows, strings) == "number")
 
 
+# %%
 def measured(of, text, sampled):
     """What is measured for each claim on a pair's texts: a function and its arguments."""
     trace = text.trace

@@ -61,7 +61,7 @@ def install(gptq: bool = False, heads: bool = False, reproduce: bool = False) ->
     if not needs + alone:
         return f"no package is missing in {sys.prefix}"
     there = versions()
-    upgraded = {named(need): need for need in needs if named(need) in there}
+    upgraded = {package_of(need): need for need in needs if package_of(need) in there}
     for name in upgraded.keys() & {*KEPT}:
         need = upgraded[name]
         raise ValueError(
@@ -108,20 +108,20 @@ def in_range(need: str) -> bool:
     return wanted.specifier.contains(version, prereleases=True)
 
 
-def named(need: str) -> str:
+def package_of(need: str) -> str:
     """The name in a requirement, in lower case with dashes."""
     name = re.split("[<>=]", need)[0]
     return re.sub("[-_.]+", "-", name).lower()
 
 
 def versions() -> dict[str, str]:
-    """The version of each installed package, by its name as of `named`."""
+    """The version of each installed package, by its name as of `package_of`."""
     from packaging.version import InvalidVersion, Version
 
     found: dict[str, str] = {}
     for package in metadata.distributions():  # the first on sys.path is the one that is imported
         with suppress(InvalidVersion, TypeError):  # of half an installation
-            found.setdefault(named(package.metadata["Name"]), str(Version(package.version)))
+            found.setdefault(package_of(package.metadata["Name"]), str(Version(package.version)))
     return found
 
 
