@@ -84,7 +84,7 @@ READS = [
 # * **prompt lookup**: no model. It copies what followed the last tokens (eight at most) where they
 #   occurred before, else it drafts nothing.
 #
-# Which of them there are depends on the pair. All propose tokens along the **same texts**.
+# All propose tokens along the **same texts**.
 
 # %%
 ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_domain)

@@ -402,19 +402,18 @@ stopped = choose.speeds(fits).table(key="method").without(domain=[ALL, POOLED])
 
 # %%
 at_starts = combined.with_copies(combined.starts_of_trace(trace, "draft"), tokens)
+PREDICTED = "speed-up, predicted"
 quantities = {
     "tokens per target pass": combined.ways(at_starts, copying_gamma, folds=folds),
-    "speed-up, predicted": combined.ways(at_starts, copying_gamma, costs, folds),
+    PREDICTED: combined.ways(at_starts, copying_gamma, costs, folds),
 }
-copies = {name: choose.speeds(choices) for name, choices in quantities.items()}
-copies = {name: each.table(key="proposer") for name, each in copies.items()}
-copies = Estimates.stacked(copies, "quantity").without(domain=POOLED)
-ctx.export(copies, "copies")
+ways = {name: choose.speeds(choices) for name, choices in quantities.items()}
+copies = {name: each.table(key="proposer") for name, each in ways.items()}
+ctx.export(Estimates.stacked(copies, "quantity").without(domain=POOLED), "copies")
 
 # %%
-of_ways = copies.at(quantity="speed-up, predicted").without(domain=ALL).frame
-of_ways = of_ways.drop(columns="quantity").rename(columns={"proposer": "method"})
-rows = pd.concat([stopped.frame, of_ways], ignore_index=True)
+of_ways = ways[PREDICTED].table(key="method").without(domain=[ALL, POOLED])
+rows = pd.concat([stopped.frame, of_ways.frame], ignore_index=True)
 ctx.table(
     Estimates(rows).in_units("x"),
     "ways",
