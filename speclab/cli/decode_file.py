@@ -28,12 +28,13 @@ def decode_file(call: DecodeCall, pair: Pair) -> int:
     Returns how many texts differ, and prints it on standard error. ValueError if the file holds
     something else.
     """
-    out, limit = call.out, call.profile.max_prompt_tokens
+    out = call.out
     is_checked = call.is_greedy and (call.check or not pair.is_exact)
     encoded = call.encoded
     for prompt in encoded:  # before anything is written
         pair.target.check_ids(prompt.ids)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
+        limit = call.profile.max_prompt_tokens
         notice(f"{cut} of {len(encoded)} prompts are cut to max_prompt_tokens={limit}")
     fix_few_rows(pair, {})  # libraries round differently, and a later call may choose another
     with FileLock(out.with_name(f".{out.name}.lock")):  # others wait
