@@ -157,14 +157,6 @@ def test_one_category_of_twelve_prompts_and_no_others(little, capfd):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_no_other_prompts(little, capfd):
-    settings = {"prompts": "project", "prompts_per_domain": 6, "max_new_tokens": 24}
-    *_, left_out = every_notebook(little, capfd, settings | {"other_prompts": []})
-    check_left_out(left_out)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_twelve_prompts(little, capfd):
     rows = of_domains(TICKETS, NAME, "字" * 60)
     settings = {"prompts": written(little, "mine.jsonl", rows[:12]), "max_new_tokens": 24}
