@@ -1,5 +1,5 @@
 """Coverage of intervals: bounds against scipy, studies simulated with a known true value, and the
-sentences about them.
+committed table.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""One run under other engines' names: a run by hand, and identities between the figures."""
+"""One run under other engines' names, by hand."""
 
 import numpy as np
 import pytest

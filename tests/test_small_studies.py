@@ -1,5 +1,5 @@
-"""Studies with less than the kit's own: no other prompts, one category, twelve prompts, and all of
-these at once with a name that Markdown, HTML, LaTeX and matplotlib read otherwise. Every notebook
+"""Studies with less than the kit's own: twelve prompts, and with them one category and
+no other prompts, with a name that Markdown, HTML, LaTeX and matplotlib read otherwise. Every notebook
 runs, or one line says why it does not.
 """
 
