@@ -23,14 +23,6 @@ def test_the_leaderboard_s_numbers(run, expected):
     assert rows["tokens"].sum() / rows["passes"].sum() == pytest.approx(expected, abs=0.0005)
 
 
-def test_eagle_s_best_task_over_its_worst():
-    rows = atlas.in_tasks(atlas.answers().query("run == 'eagle'"))
-    by_task = rows.groupby("domain")[["tokens", "passes"]].sum()
-    per_pass = by_task["tokens"] / by_task["passes"]
-    assert len(per_pass) == 6
-    assert per_pass.max() / per_pass.min() == pytest.approx(1.38, abs=0.005)
-
-
 def test_the_heuristic_schedule_has_no_contradiction():
     frame = atlas.passes_of("sps")
     assert len(frame) == 40_632

@@ -1,4 +1,4 @@
-"""The benchmark's tables, from a hand-made frame: medians, ratios, equality of texts, limits."""
+"""The benchmark's tables, from a hand-made frame: medians, ratios, equality of texts."""
 
 import math
 
@@ -64,13 +64,3 @@ def test_a_text_that_differs_is_counted():
     assert len(found) == 12
     same = found.groupby("method").same.mean().to_dict()
     assert same == {PLAIN: 1, own: 1, "wrong": 0}
-
-
-def test_a_row_for_plain_and_for_each_draft():
-    pair, prompts = toy_pair(stop=-1), prompts_of([1, 2, 3], [5, 6])
-    table = bench.head_rows({"draft": pair, "head": pair}, prompts, 12, 1).set_index("method")
-    assert table.index.tolist() == [PLAIN, "chain of 4 with the draft", "chain of 4 with the head"]
-    assert table.loc[PLAIN, "time_to_plain"] == 1
-    drafts = table.iloc[1:]
-    assert (drafts[["time_to_plain", "c"]] > 0).all(axis=None)
-    assert (drafts["same_text"] == 1).all() and drafts["block_efficiency"].nunique() == 1

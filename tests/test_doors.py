@@ -361,7 +361,7 @@ def test_a_terminal_obeys_no_name_of_a_run(command, recorded, place, capsys):
     name = "\x1b]0;title\x07\u202e"
     run = shutil.copytree(recorded / "run", place / name)
     words = [word.format(name) for word in shlex.split(command)]
-    main(words)
+    assert main(words) == 0
     (run / "trace.parquet").unlink()
     assert main(words) == 2
     said = "".join(capsys.readouterr())

@@ -20,7 +20,7 @@ from pandas.testing import assert_frame_equal
 from speclab.cli.commands import main
 from speclab.show import drawings, figures, redraw, style, tables
 from speclab.study.profiles import ROOT
-from speclab.tree import chain, static_tree
+from speclab.tree import static_tree
 
 FRAME = pd.DataFrame(
     [
@@ -325,25 +325,6 @@ def test_drawn_tree_shows_every_token_with_its_probabilities():
     heights = [axes.texts[n].get_position()[1] for n in children]
     assert heights == sorted(heights), "the draft's best on top: the y axis points down"
     assert axes.yaxis_inverted()
-
-
-@pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
-@pytest.mark.parametrize(
-    "tree", [chain(1), chain(16), static_tree(3, 3), static_tree(4, 4), static_tree(2, 16)]
-)
-def test_boxes_of_any_tree_stand_apart(width, tree):
-    last = int(tree.depth.argmax())
-    path = [last, *(node for node in tree.parent[[last]] if node)]
-    figure = redraw.draw_styled(lambda: drawings.draw_tree(tree_of(tree, path)), width)
-    assert figure.get_figheight() <= style.TALLEST
-    figure.draw_without_rendering()
-    boxes = [text.get_bbox_patch().get_window_extent() for text in figure.axes[0].texts]
-    for one, other in combinations(boxes, 2):
-        across = min(one.x1, other.x1) - max(one.x0, other.x0)
-        down = min(one.y1, other.y1) - max(one.y0, other.y0)
-        assert min(across, down) < 1
-    shown = " ".join(text.get_text() for text in figure.axes[0].texts)
-    assert f"␣t{last}\n" in shown, "the accepted path stays"
 
 
 # ---- tables --------------------------------------------------------------------------------------

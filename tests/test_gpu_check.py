@@ -3,20 +3,14 @@ wrong decoder fail it, and a process that dies or hangs fails.
 """
 
 import json
-import subprocess
-import sys
-import time
 from types import SimpleNamespace
 
 import gpu_check
-import psutil
 import pytest
 import torch
 from gpu_check import Compared, Difference, Settings
 from test_record import prompts_of
 from toy import let_nodes_see_their_cousins, toy_pair
-
-from speclab.study.profiles import ROOT
 
 MACHINE = {
     "name": "machine",
@@ -119,21 +113,6 @@ def test_a_process_that_dies_or_hangs_has_failed(monkeypatch, tmp_path, code, wo
     monkeypatch.setattr(gpu_check, "LIMIT_S", 1 if "sleep" in code else 60)
     found = gpu_check.in_child("text", Settings("cpu"))
     assert (found["status"], found["said"]) == ("failed", words)
-
-
-@pytest.mark.slow
-def test_sigterm_stops_what_a_check_has_started(out):
-    command = [sys.executable, "tests/tools/gpu_check.py", "--out", str(out), "--device", "cpu"]
-    command += ["--only", "recorder", "--literal-tokens", "64"]
-    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
-    call = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
-    call.stdout.readline()  # the machine is known; the recorder's process begins
-    while not (started := psutil.Process(call.pid).children(recursive=True)):
-        time.sleep(0.05)
-    call.terminate()
-    assert call.wait(60) == 130
-    _, alive = psutil.wait_procs(started, timeout=10)
-    assert not alive and json.loads(out.read_text())["stopped"]
 
 
 @pytest.mark.parametrize(

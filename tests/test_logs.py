@@ -1,6 +1,4 @@
-"""Logs of other decoders: each format by hand, what is wrong by file and line, and a log of a known
-trace.
-"""
+"""Logs of other decoders: each format by hand, what is wrong by file and line, and folders."""
 
 import gzip
 import json

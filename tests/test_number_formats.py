@@ -1,5 +1,5 @@
-"""Half precision compared with float32 on the CPU: loaded models, records, texts that rounding
-changes, and messages about number formats.
+"""Half precision compared with float32 on the CPU: loaded models, records, and texts that
+rounding changes.
 """
 
 import numpy as np

@@ -84,15 +84,6 @@ def test_the_example_speaks_of_its_own_categories(tmp_path, monkeypatch):
     check_study(*study(tmp_path, TINY | SMALL))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.usefixtures("light")
-def test_the_example_on_its_own_pair(tmp_path):
-    if not [*(ROOT / "data/pairs/smollm/target").glob("*.safetensors")]:
-        pytest.skip("needs the weights of smollm (`make pair`)")
-    check_study(*study(tmp_path, SMALL))
-
-
 # ---- odd pairs and odd prompts -------------------------------------------------------------------
 
 

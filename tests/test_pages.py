@@ -1,5 +1,5 @@
 """What a reader sees of an executed notebook: the HTML page and the Markdown page, their tables and
-tokens, the report on a desktop and on a phone, and the pages that come with the kit.
+tokens, the report, and the pages that come with the kit.
 """
 
 import base64

@@ -22,23 +22,6 @@ from speclab.study.runs import load_run
 from speclab.tree import chain
 
 
-def as_log(frame):
-    """Answers as a server would report them, from passes."""
-    for name, rows in frame.groupby("prompt_id", sort=False):
-        tokens = int(rows["emitted"].sum())
-        yield Answer(name, rows["domain"].iloc[0], [*rows["accepted"]], [*rows["drafted"]], tokens)
-
-
-def test_a_log_of_replayed_blocks_is_the_replay():
-    run = load_run(ROOT / "data" / "traces" / "smollm" / "greedy")
-    visited = replay.replay(run.trace, 4)
-    there = passes.of_replay(visited)
-    read = passes.of_answers(as_log(there))
-    assert_frame_equal(read, there, check_dtype=False)
-    again = replay.prompt_sums(passes.as_blocks(read))
-    assert_frame_equal(again, replay.prompt_sums(visited)[list(again)], check_dtype=False)
-
-
 def test_tokens_after_the_end_are_cut_by_hand():
     answer = Answer("a", "code", [2, 0, 3], [3, 3, 3], tokens=6, before=1)
     frame = passes.of_answers([answer])

@@ -1,4 +1,4 @@
-"""The prompt sets on which a question is asked: their texts, names and descriptions."""
+"""The prompt sets on which a question is asked: their texts and names."""
 
 import json
 from dataclasses import replace

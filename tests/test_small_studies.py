@@ -1,5 +1,5 @@
-"""Studies with less than the kit's own: no other prompts, one category, twelve prompts, and all of
-these at once with a name that Markdown, HTML, LaTeX and matplotlib read otherwise. Every notebook
+"""Studies with less than the kit's own: twelve prompts, and with them one category and
+no other prompts, with a name that Markdown, HTML, LaTeX and matplotlib read otherwise. Every notebook
 runs, or one line says why it does not.
 """
 
@@ -153,14 +153,6 @@ def test_one_category_of_twelve_prompts_and_no_others(little, capfd):
     build, figures, left_out = every_notebook(little, capfd, settings)
     check_left_out(left_out, "11")
     check_name(build, figures)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_no_other_prompts(little, capfd):
-    settings = {"prompts": "project", "prompts_per_domain": 6, "max_new_tokens": 24}
-    *_, left_out = every_notebook(little, capfd, settings | {"other_prompts": []})
-    check_left_out(left_out)
 
 
 @pytest.mark.slow

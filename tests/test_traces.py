@@ -126,13 +126,6 @@ def test_a_packed_run_reads_as_the_run_itself_and_is_smaller(kit):
     assert LICENCE in written and str(kit) not in written
 
 
-def test_the_command_packs(kit, capsys):
-    run, out = run_of(kit, "greedy"), kit / "given" / "greedy"
-    assert main(["pack", str(run), "--out", str(out), "--licence", "mine"]) == 0
-    assert f"{out}: 0.0 MB" in capsys.readouterr().out
-    assert "mine\n" in (out / "README.md").read_text() and load_run(out)
-
-
 @pytest.mark.parametrize("name", ["write_facts", "_pack_table"])
 def test_a_pack_that_was_killed_is_written_again(short_run, tmp_path, monkeypatch, name):
     out = tmp_path / "out"
