@@ -1,6 +1,6 @@
-"""Studies with less than the kit's own: twelve prompts, and with them one category and
-no other prompts, with a name that Markdown, HTML, LaTeX and matplotlib read otherwise. Every notebook
-runs, or one line says why it does not.
+"""Studies with less than the kit's own: twelve prompts, and with them one category and no other
+prompts, with a name that Markdown, HTML, LaTeX and matplotlib read otherwise. Every notebook runs,
+or one line says why it does not.
 """
 
 import json
