@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 import torch
-from conftest import save_random_llama
 from pretended import pretended
 
 from speclab.__main__ import main
@@ -92,19 +91,6 @@ def test_an_odd_config_in_the_notes_is_a_line(odd, random_folders):
     config = json.loads((random_folders[0] / "config.json").read_text()) | odd
     odd_pair = TINY.replace(target=ModelSpec("no/model"), notes=Notes(target_config=config))
     assert "memory: unknown" in "\n".join(examine(odd_pair, CPU, True))
-
-
-def test_tokenizers_that_differ_are_said(tmp_path, random_folders):
-    """The loader rejects them. A target without a chat template is reported if the profile needs
-    one.
-    """
-    draft = save_random_llama(tmp_path / "draft", 3, words=20)
-    pair = {"target": ModelSpec(str(random_folders[0])), "draft": ModelSpec(str(draft))}
-    pair |= {"max_prompt_tokens": 128}
-    [line] = todo(TINY.replace(**pair), CPU)
-    assert line.startswith("do  tokenizers")
-    [_, line] = todo(TINY.replace(**pair, template="chat"), CPU)
-    assert line.startswith("do  prompts: ") and "-> " in line
 
 
 def test_runs_are_looked_for_where_they_are_read(tmp_path, monkeypatch):
