@@ -336,10 +336,11 @@ if said >= len(strings):  # a draft that has every token cannot lack one
     ranks = ranks.without(where="never")
 ctx.export(ranks, "other-ranks")
 cells = contrasts.at(domain=ALL).wide("set", "name")
+cells = cells.merge(ranks.at(domain=ALL).wide("set", "where"))
 ctx.table(
     contrasts,
     "other-prompts",
-    cells=cells.merge(ranks.at(domain=ALL).wide("set", "where")),
+    cells=cells.rename(columns={"difference": "draft minus target unsure"}),
     caption="Excess where the draft is unsure minus where the target is, and where the right token "
     "was, by prompt set (mean of the domains)",
 )

@@ -251,7 +251,8 @@ ctx.say(f"Acceptance of a drawn token: {alphas.listed('texts')}.")
 # %% [markdown]
 # If the seed does not matter, the texts of a prompt may change places. A **permutation test**
 # shuffles them within each prompt, 5,000 times. The p-value is the share of shuffles in which the
-# seeds' numbers differ at least as much as they do in fact. If it is small, we know no cause.
+# seeds' numbers differ at least as much as they do in fact. We know no reason why seeds would
+# differ.
 
 # %%
 texts = sampled.trace.groupby(["domain", "prompt_id", "seed"])["overlap"].agg(["sum", "size"])
@@ -292,7 +293,7 @@ numbers[stats.NUMBERS] *= 100
 ctx.strips(
     {"": (dots.mul(100).reset_index(), numbers)},
     "hit",
-    "tokens of the greedy text with an accepted draft (%)",
+    "accepted tokens of the greedy text (%)",
     "prompts",
     title="Acceptance of the draft's best token by prompt",
     caption="Dots: prompts. Dark: the domain's number with its interval.",
@@ -363,8 +364,8 @@ if compares:
 # known, so it binds only other pairs and later studies.
 #
 # Whether the domains differ otherwise on another set is one question about a linear model of the
-# prompts' `hit`: domain, set, and both together. The prompt is its residual, whose variance may
-# differ between domains and sets (HC3 standard errors; Long and Ervin 2000).
+# prompts' `hit`: domain, set, and both together. What is left is the difference between prompts,
+# whose variance may depend on domain and set (HC3 standard errors; Long and Ervin 2000).
 
 
 # %% tags=["by-hand"]
