@@ -148,7 +148,7 @@ formats, weights = notebook.formats(pair.facts), greedy.manifest["weights"]
 earlier, _ = timing_runs.timing_runs(weights)
 is_alike = (earlier["machine"] == timing_runs.this_machine()) & (earlier["device"] == formats)
 earlier = earlier[is_alike].groupby("when")
-of_runs = [costs, *(timing_runs.costs_of(rows) for _, rows in earlier)]
+of_runs = [costs, *(timing_runs.mean_costs(rows) for _, rows in earlier)]
 # other notebooks read this timing run, unless the kit ships some of this pair
 timing_runs.write(weights, formats, torch.get_num_threads(), clock.by_round)
 ctx.say(
