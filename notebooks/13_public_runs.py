@@ -98,6 +98,15 @@ def sums_of(run):
     return by_prompt[["tokens", "passes"]].sum().astype(float).reset_index()
 
 
+# %%
+facts = atlas.runs().query("method != 'plain'")
+of_runs = {
+    (row.run, row.method, row.target, row.set): stats.by_domain(sums_of(row.run), PER_PASS).frame
+    for row in facts.itertuples()
+}
+of_runs = Estimates(stack(of_runs, ["run", "method", "target", "set"])).at(domain=POOLED)
+ctx.export(of_runs.frame.drop(columns=["domain", "estimator"]), "runs")  # all runs together
+
 # %% [markdown]
 # ## 2. Does the task matter?
 # Six methods ran on all of Spec-Bench with Vicuna-7B. SpS is a small draft model. EAGLE and Medusa
@@ -313,6 +322,7 @@ if bench:
     eagle = starts["EAGLE"]
     sets = list(score.domains_in(eagle))
     ran_away = bench.texts.loc[bench.texts["ran_away"], "prompt_id"]
+    ctx.record(ran_away=len(ran_away))
 else:
     ctx.say(f"**Sections 5 to 7 are left out.** {traces.ABSENT}")
 
