@@ -268,7 +268,8 @@ assert [step.tokens[-1] for step in steps] == last_words
 # * **`point-mass`** accepts $x$ with probability $p(x)$. After a rejection it draws from $p$
 #   without $x$. This rule is lossless too.
 # * **`ratio`** accepts $x$ with probability $\min(1, p(x)/q(x))$, as if $x$ had been drawn.
-# * **`typical`** accepts $x$ whenever $p(x)$ is above a threshold.
+# * **`typical`** accepts $x$ whenever $p(x)$ is above a threshold. Here that is at most 0.09, so it
+#   always writes *dog*.
 
 # %% tags=["by-hand"]
 best = np.eye(5)[q.argmax()]  # all probability on the draft's best word
@@ -407,7 +408,8 @@ print(*(words[token] for token in alone[1:]))
 
 # %% [markdown]
 # The kit's decoder, which also runs real models, can run our two tables: the logits after a word
-# are the logarithms of its row.
+# are the logarithms of its row. `chain:3` is a chain of three words, `tree:2,2` a tree of depth 2
+# with two children per node.
 
 
 # %%

@@ -111,8 +111,8 @@ notebook.show_table(pd.DataFrame([pieces(ids), ids], ["token", "number"]).T)
 # %% [markdown]
 # The runs of this kit hold the target's own text for every prompt, and at every position a tree of
 # tokens that the draft proposes there. We look at one text: the first with a tree of which the
-# target accepts `wanted` tokens and rejects the next. (Trees with tokens that are blank are hard to
-# read, so we skip them.)
+# target accepts two tokens (the parameter `wanted`) and rejects the next. (Trees with tokens that
+# are blank are hard to read, so we skip them.)
 
 # %%
 nodes = run.nodes.assign(accepted=score.reach(run.nodes) == 1)
@@ -145,7 +145,7 @@ ctx.say(
 # that is its own best token, then a child of that one, and so on:
 #
 # $$x \text{ is accepted} \Leftrightarrow
-#   x = \arg\max_y p(y) \text{ and all nodes before it are accepted.}$$
+#   x = \arg\max_y p(y) \text{ and its parent is accepted.}$$
 
 # %% tags=["by-hand"]
 one_tree = nodes[(nodes["prompt_id"] == where) & (nodes["position"] == at)]
@@ -185,7 +185,8 @@ ctx.table(table, "tree-nodes", digits=2, cells=shown, caption="The nodes of the 
 # position in the target's. 0 is the best.
 #
 # ## 4. How many passes does the whole text take?
-# Tree after tree, until the text ends. After an accepted path the target adds one token itself: a
+# Tree after tree, until the text ends. A block begins where the last one ended, so the tree of
+# section 3 may belong to no block. After an accepted path the target adds one token itself: a
 # **recovered** token if it rejected the next drafted ones, a **bonus** token if the path was
 # complete.
 
@@ -213,9 +214,9 @@ display(HTML(pictures.as_html(blocks, strings)))
 
 # %%
 ctx.answer(
-    "A draft proposes tokens, and a target checks them. So a text of "
-    f"{counted(len(text), 'token')} takes {counted(len(blocks), 'target pass')} instead of one per "
-    "token, and it stays the target's own text."
+    "A draft proposes tokens, and a target checks them. With trees of "
+    f"{counted(tree.size, 'token')}, a text of {counted(len(text), 'token')} takes "
+    f"{counted(len(blocks), 'target pass')} instead of one per token. It stays the target's own."
 )
 
 # %% [markdown]

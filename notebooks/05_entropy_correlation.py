@@ -181,7 +181,8 @@ ctx.plot(
     limits=(0, 1),
     slug="reliability",
     title="Share of best tokens accepted, by the draft's confidence",
-    caption="Greedy text. A calibrated draft lies on the diagonal, an overconfident one below it. "
+    caption="Greedy text. A calibrated draft lies on the diagonal, an overconfident one below it, "
+    "an underconfident one above it. "
     "Bands: intervals over prompts.",
 )
 

@@ -164,7 +164,8 @@ ctx.draw(
     points,
     "entropy-and-acceptance",
     title="Acceptance and entropy of each domain",
-    caption="A paradox is a domain at the top right. Lines: intervals over prompts.",
+    caption="A paradox is a domain at the top right. The paper's measure averages entropy over the "
+    "nodes of trees too, `hit` over positions. Lines: intervals over prompts.",
 )
 
 # %% [markdown]
@@ -240,6 +241,10 @@ if tables:
         columns="stage",
         caption="Contrast of the domain with one property held fixed",
     )
+if "entropy" in tables:
+    part = held.at(**{"held fixed": "entropy", "stage": "part that disappears"}).row
+    of_all = counted(round(100 * abs(kit)), "point")
+    ctx.say(f"Entropy goes along with {100 * abs(part.estimate):.0f} of the {of_all}.")
 
 # %% tags=["by-hand"]
 # the same by hand for entropy, over all levels
@@ -323,5 +328,6 @@ ctx.answer(answer if has_others else "There is one domain, so there is nothing t
 # %% [markdown]
 # ## What this does not show
 # The parts of section 2 are associations: entropy, frequency and kind change together. The paper
-# gave plain text to an instruction-tuned target, another cause that its tables cannot separate.
+# gave plain text to an instruction-tuned target. That may be a cause, too, and its tables cannot
+# separate it.
 # Next: [07](07_rejection_causes.ipynb), which rejections cost most.

@@ -158,7 +158,7 @@ def split(rows, is_first):
     sides = {"first": rows[is_first], "second": rows[~is_first]}
     draws = stats.jointly({side: (part, HIT) for side, part in sides.items()}, same=False)
     change = draws["first"] - draws["second"]
-    return draws.table({"all": change[score.POOLED]}, key="row").frame
+    return draws.table({"pooled": change[score.POOLED]}, key="row").frame
 
 
 # %%

@@ -37,7 +37,7 @@ def written(path):
 
 @pytest.mark.parametrize("changes", [{}, {"other_prompts": []}])
 def test_pages_say_which_prompts_chose_the_training(changes):
-    words = "the first 8 of each domain chose"
+    words = "of which the first 8 decided when"
     assert words in prompt_sets.described(load_profile("smollm", changes))
     assert words not in prompt_sets.described(load_profile("tiny", changes))
 

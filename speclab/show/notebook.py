@@ -366,8 +366,8 @@ def settings_of(profile: "Profile") -> str:
     limits += [f"top-p = {profile.top_p:g}"] if profile.top_p < 1 else []
     within = "".join(f", {limit}" for limit in limits)
     return (
-        f"*Greedy texts (T = 0); sampled texts at T = {profile.sampled_temperature:g}{within}. "
-        "Intervals: 95 % over prompts.*"
+        f"*Greedy texts (T = 0); where sampled texts are used, T = {profile.sampled_temperature:g}"
+        f"{within}. Intervals: 95 % over prompts.*"
     )
 
 
