@@ -597,10 +597,11 @@ def of_kind(profile: Profile, kind: str) -> Profile:
 
 def seeds_of(profile: Profile) -> list[str]:
     """The kinds of run with a profile's sampled texts: of three seeds, and of each further seed
-    that is recorded.
+    that is recorded. For a public set there are three: what is recorded of it cannot be said
+    without a download.
     """
-    further = [kind for kind in MORE_SEEDS if recorded_run(profile, kind)]
-    return ["sampled", *OTHER_SEEDS, *further]
+    more = () if profile.prompts in HUB_SETS else MORE_SEEDS
+    return ["sampled", *OTHER_SEEDS, *(kind for kind in more if recorded_run(profile, kind))]
 
 
 # ---- finding: data/runs, then what is shipped ----------------------------------------------------
