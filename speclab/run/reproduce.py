@@ -55,7 +55,7 @@ from speclab.study.place import folder_of
 from speclab.study.profiles import ROOT, Profile, load_profile
 from speclab.study.prompts import HUB_SETS, MIRROR
 
-READS = re.compile(r"^READS = (\[[^]]*\])", re.MULTILINE)
+LISTED = re.compile(r"^READS = (\[[^]]*\])", re.MULTILINE)
 STYLE = "$SPECLAB_STYLE"  # as the module that draws lists it
 UNREAD = ("cli", "run", "explore")  # folders of the package that change no outcome
 SHIPPED = ("requirements.lock", "notebooks/profiles", "data/traces")
@@ -63,6 +63,7 @@ FOLDERS = ("SPECLAB_MODELS", MIRROR, runs.PLACE, "SPECLAB_AUTHOR_RECORDS")
 LEAST_MEMORY = 6e9  # bytes, for two notebooks at once
 ENDS = {DONE: ".ipynb", FAILED: ".failed.ipynb"}  # of the pages that are kept
 OLD = ".old"  # suffix of a folder of figures while it is replaced
+KEEPS = "(with its earlier style: another run would measure other times)"
 STILL = "Notebooks that only read recordings still run."
 # errors that a notebook raises if it lacks something
 NEEDS = {"ModelsMissing": NEEDS_MODELS, "FilesMissing": NEEDS_FILES, "LeftOut": LEFT_OUT}
@@ -87,15 +88,24 @@ class Notebook:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of `make reproduce`: the checked profile, the notebooks to run, the folders for
-    pages and for figures, and the arguments `given` to `open_call`.
+    """One call of `make reproduce`: the checked profile, the notebooks to run, the folder for
+    build/ and figures/, and the arguments `given` to `open_call`.
     """
 
     profile: Profile
     notebooks: list[Notebook]
-    build: Path
-    figures: Path
+    place: Path
     given: dict[str, Any]
+
+    @property
+    def build(self) -> Path:
+        """The folder for pages and stamps."""
+        return self.place / "build" / self.profile.name
+
+    @property
+    def figures(self) -> Path:
+        """The folder of the profile's figures."""
+        return self.place / "figures" / self.profile.name
 
     def stamp(self, name: str) -> SimpleNamespace | None:
         """The outcome of a notebook's last run, as `finish` writes it; None if it is missing or was
@@ -129,11 +139,9 @@ def open_call(
     check_environment()
     of_profile = parameters.of_profile(settings)
     every: dict[str, Any] = {}
-    build, figures = (
-        (out or ROOT).resolve() / kind / settings.name for kind in ("build", "figures")
-    )
     of_pair = {"profile": profile, "overrides": overrides}
-    call = Call(settings, [], build, figures, of_pair | {"changes": changes})
+    place = (out or ROOT).resolve()
+    call = Call(settings, [], place, of_pair | {"changes": changes})
     for path in chosen(wanted, ROOT):
         every |= (known := parameters.parameters_of(path))
         # this call's parameters go before the profile's
@@ -206,7 +214,7 @@ def digest(profile: Profile, cells: list, values: dict[str, Any], is_timed: bool
 
 def reads_in(sources: Iterable[str]) -> list[str]:
     """What notebooks and modules list in READS."""
-    lists = READS.findall("\n".join(sources))
+    lists = LISTED.findall("\n".join(sources))
     return [name for listed in lists for name in ast.literal_eval(listed)]
 
 
@@ -265,9 +273,8 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str, float]:
     """Run a notebook. Returns its status, where and why it ended ("" after success), and its
     seconds.
     """
-    name, begun, is_log = notebook.name, time.monotonic(), not sys.stderr.isatty()
-    if is_log:
-        print(f"{name:<26} begins")
+    name, begun = notebook.name, time.monotonic()
+    tqdm.write(f"{name:<26} begins")
     status, error = DONE, ""
     try:
         papermill.execute_notebook(
@@ -275,7 +282,7 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str, float]:
             call.build / "new" / f"{name}.ipynb",
             notebook.changed,
             kernel_name="speclab",
-            progress_bar={"desc": name, "leave": False, "disable": is_log},
+            progress_bar={"desc": name, "leave": False, "disable": not sys.stderr.isatty()},
             start_timeout=300,
         )
     except PapermillExecutionError as failure:
@@ -288,8 +295,8 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str, float]:
 
 
 def finish(call: Call, notebook: Notebook, status: str, error: str, seconds: float) -> None:
-    """Put a notebook's page, figures and stamp in place. If it did not end well, figures and tables
-    stay as they were.
+    """Put a notebook's page, figures and stamp in place. If it did not end well, its earlier page
+    and figures stay as they were.
     """
     name, new = notebook.name, call.build / "new"
     stamp, page = call.stamp(name), new / f"{name}.ipynb"
@@ -304,14 +311,12 @@ def finish(call: Call, notebook: Notebook, status: str, error: str, seconds: flo
     changes = {n: v for n, v in notebook.changed.items() if n in call.given["changes"]}
     facts = {"name": name, "status": status, "error": error, "seconds": seconds, "kept": kept}
     facts |= {"digest": notebook.digest, "given": call.given | {"changes": changes}}
-    # the page, then the stamp that vouches for it, then what is out of date
-    place = call.build / f"{name}{ENDS.get(status, '')}"
+    # the stamp comes last, because it vouches for page and figures
     if status in ENDS:
-        page.replace(place)
+        page.replace(call.build / f"{name}{ENDS[status]}")
     runs.write_facts(call.build / f"{name}.json", facts, [])
-    for other in call.build.glob(f"{name}.*"):
-        if other.name not in (place.name, f"{name}.json"):
-            other.unlink()
+    if status == DONE:
+        (call.build / f"{name}{ENDS[FAILED]}").unlink(missing_ok=True)
     tell(name, status, error, seconds)
 
 
@@ -386,25 +391,27 @@ def reproduce(call: Call, workers: int | None = None) -> int:
         for notebook in call.notebooks:
             if stamp := current(call, notebook):
                 status = "up to date" if stamp.status == DONE else stamp.status
-                tell(notebook.name, status, stamp.error, stamp.seconds)
+                keeps = notebook.is_timed and STYLE[1:] in os.environ
+                tell(notebook.name, status, KEEPS if keeps else stamp.error, stamp.seconds)
             else:
                 stale.append(notebook)
         # no two notebooks wait for the same recording
         paths = [notebook.path for notebook in stale]
         if not all(run.here or run.refused for run in runs_asked(call.profile, paths)):
-            child = get_context("spawn").Process(target=record, args=(call.profile, paths))
+            spawn = get_context("spawn")
+            child = spawn.Process(target=record, args=(call.profile, paths), daemon=True)
             child.start()
             child.join()
         write_kernel_spec(Path(folder, "kernels", "speclab"), {}, ["--log-level=50"])
-        names = ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
-        os.environ |= dict.fromkeys(names, folder) | {"SPECLAB_OUT": str(new)}
-        run_all(call, [notebook for notebook in stale if notebook.is_timed], 1)
-        others = [notebook for notebook in stale if not notebook.is_timed]
-        run_all(call, others, places(workers))
+        os.environ |= {"JUPYTER_PATH": folder, "JUPYTER_RUNTIME_DIR": folder}
+        os.environ |= {"IPYTHONDIR": folder, "SPECLAB_OUT": str(new)}
+        timed = [notebook for notebook in stale if notebook.is_timed]
+        run_all(call, timed, 1)
+        run_all(call, [notebook for notebook in stale if notebook not in timed], places(workers))
         page = write_report(call)
-    spent, ended = time.monotonic() - begun, [call.stamp(one.name) for one in call.notebooks]
-    print(f"{len(ended)} notebooks in {spent:.0f} s: {os.path.relpath(page)}")
-    return int(any(stamp and stamp.status == FAILED for stamp in ended))
+    spent = time.monotonic() - begun
+    print(f"{len(call.notebooks)} notebooks in {spent:.0f} s: {os.path.relpath(page)}")
+    return int(any(call.stamp(one.name).status == FAILED for one in call.notebooks))
 
 
 # ---- after the notebooks, and before -------------------------------------------------------------
@@ -414,8 +421,7 @@ def write_report(call: Call) -> Path:
     """Write the pages of this call's notebooks, the explorer and the report. Its head describes the
     profile without overrides; each notebook says what else it was run with.
     """
-    names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
-    stamps = [stamp for stamp in map(call.stamp, names) if stamp]
+    stamps = [stamp for path in chosen([], ROOT) if (stamp := call.stamp(path.stem))]
     done = [stamp.name for stamp in stamps if stamp.status == DONE]
     for name in {notebook.name for notebook in call.notebooks} & {*done}:
         pages.publish(call.build / f"{name}.ipynb", call.figures, done)
