@@ -52,7 +52,7 @@ from speclab.run.report import DONE, FAILED, LEFT_OUT, NEEDS_FILES, NEEDS_MODELS
 from speclab.show import notebook as kit
 from speclab.study import runs
 from speclab.study.place import folder_of
-from speclab.study.profiles import ROOT, Profile, load_profile
+from speclab.study.profiles import MODELS, ROOT, Profile, load_profile
 from speclab.study.prompts import HUB_SETS, MIRROR
 
 LISTED = re.compile(r"^READS = (\[[^]]*\])", re.MULTILINE)
@@ -134,7 +134,11 @@ def open_call(
     and figures/ (default: the repository). Raises ValueError for unknown names, for values that are
     not allowed, for prompts that cannot be read, and for a notebook that differs from its source.
     """
+    # notebooks work in the kit's folder, so what they get is absolute
+    if profile.endswith((".yaml", ".yml")):
+        profile = str(Path(profile).absolute())
     settings = load_profile(profile, overrides)
+    overrides = absolute(overrides, settings)
     runs.sets_asked(settings, runs.sizes_of(settings))
     check_environment()
     of_profile = parameters.of_profile(settings)
@@ -162,11 +166,25 @@ def open_call(
     return call
 
 
+def absolute(overrides: dict, profile: Profile) -> dict:
+    """The overrides with the paths of the profile."""
+    paths: dict[str, Any] = {"prompts": profile.prompts, "traces": profile.traces}
+    paths["other_prompts"] = list(profile.others)
+    for name in MODELS:
+        paths |= dict.fromkeys((name, f"{name}.path"), getattr(profile, name).path)
+    given = {name: value for name, value in overrides.items() if not isinstance(value, dict)}
+    return overrides | {name: paths.get(name, value) for name, value in given.items()}
+
+
 def check_environment() -> None:
-    """ValueError for an environment variable that names no folder, or no style file."""
+    """Make paths in environment variables absolute. ValueError: one names no folder, or no style
+    file.
+    """
     for variable in FOLDERS:
-        if (folder := folder_of(variable)) and not folder.is_dir():
-            raise ValueError(f"{variable}={folder}: no such folder; name one, or unset it")
+        if folder := folder_of(variable):
+            os.environ[variable] = str(folder.absolute())
+            if not folder.is_dir():
+                raise ValueError(f"{variable}={folder}: no such folder; name one, or unset it")
     if STYLE[1:] in os.environ:
         from speclab.show import figures
 
@@ -219,11 +237,10 @@ def reads_in(sources: Iterable[str]) -> list[str]:
 
 
 def content(names: Iterable[Path | str]) -> dict[str, str]:
-    """SHA-256 by path, of files and of all files in folders. They are searched in the repository
-    and in the working folder; `$NAME` stands for an environment variable.
+    """SHA-256 by path, of files and of all files in folders. `$NAME` stands for an environment
+    variable.
     """
-    roots, given = {ROOT, Path.cwd()}, [os.path.expandvars(name) for name in names]
-    places = [root / name for root in roots for name in given]
+    places = [ROOT / os.path.expandvars(name) for name in names]
     paths = [path for place in places for path in (place, *place.rglob("*")) if path.is_file()]
     kept = [path for path in paths if path.suffix != ".pyc"]
     return {os.path.relpath(path, ROOT): sha256_at(path, path.stat().st_mtime_ns) for path in kept}

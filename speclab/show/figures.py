@@ -63,8 +63,11 @@ def styled(width: float = style.TWO_COLUMNS) -> Iterator[None]:
 
 
 def check_style() -> None:
-    """ValueError if the reader's style file is missing or sets nothing that matplotlib knows."""
-    path = Path(os.environ[STYLE])
+    """Make the path of the reader's style file absolute. ValueError: it is missing, or sets nothing
+    that matplotlib knows.
+    """
+    path = Path(os.environ[STYLE]).absolute()
+    os.environ[STYLE] = str(path)
     try:
         settings = path.is_file() and rc_params_from_file(
             path, fail_on_error=True, use_default_template=False
