@@ -238,6 +238,7 @@ def test_what_a_variable_a_profile_or_a_parameter_names_counts(
     if variable:
         os.environ[variable] = folder.name
     before = digests_of(kit, given, **of_profile)
+    assert os.environ.get(variable, str(folder)) == str(folder), "notebooks run elsewhere"
     path.write_text("{ }")
     assert digests_of(kit, given, **of_profile) != before
 
@@ -543,6 +544,19 @@ def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository,
             opened({wrong: {"gama": 2}}, ["02"])
 
 
+def test_notebooks_get_absolute_paths(repository, monkeypatch):
+    rows = [{"prompt_id": f"{i}", "domain": "code", "prompt": f"x {i}"} for i in range(5)]
+    (repository.root / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (repository.root / "own.yaml").write_text("draft: draft\ntarget: data/pairs/tiny/target")
+    shutil.copytree(ROOT / "data/pairs/tiny/draft", repository.root / "draft")
+    monkeypatch.chdir(repository.root)
+    changes = {"prompts": "mine.jsonl", "draft": "draft", "depth": 2}
+    given = reproduce.open_call("own.yaml", [], changes, {}).given
+    paths = {name: str(repository.root / changes[name]) for name in ("prompts", "draft")}
+    assert given["overrides"] == changes | paths
+    assert given["profile"] == str(repository.root / "own.yaml")
+
+
 # ---- at once, and stopped ------------------------------------------------------------------------
 
 SPAN = """
@@ -621,7 +635,7 @@ def started(repository):
     )
 
 
-def wait_for(what, seconds=100):
+def wait_for(what, seconds=200):
     """Wait until `what()` is true."""
     deadline = time.monotonic() + seconds
     while not what() and time.monotonic() < deadline:
