@@ -79,4 +79,6 @@ def told(error, shell):
 def use_no_kernel(patch):
     """Let papermill run cells, and `make reproduce` record, in copies of this process."""
     patch.setattr(reproduce, "get_context", lambda _: FORK)
+    for variable in ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "SPECLAB_OUT"):
+        patch.setenv(variable, "")  # so that it is as before at the end
     patch.setitem(papermill_engines._engines, None, SameProcess)

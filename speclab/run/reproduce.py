@@ -350,7 +350,7 @@ def replace_folder(folder: Path, new: Path, earlier: Iterable[str]) -> dict[str,
             copy = shutil.copytree if path.is_dir() else shutil.copy2
             copy(path, new / path.name)
     old = folder.rename(folder.with_suffix(OLD))
-    new.rename(folder)
+    shutil.move(new, folder)
     shutil.rmtree(old)
     return content(folder / name for name in written)
 
@@ -403,7 +403,8 @@ def reproduce(call: Call, workers: int | None = None) -> int:
     begun, new = time.monotonic(), call.build / "new"
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with runs.locked(call.build), tempfile.TemporaryDirectory() as folder:
-        clean(call, new)
+        with runs.locked(call.build.parent):
+            clean(call, new)
         stale = []
         for notebook in call.notebooks:
             if stamp := current(call, notebook):
