@@ -542,7 +542,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         quiet()
         if isinstance(sys.stdout, io.TextIOWrapper):  # names may have characters that it lacks
-            sys.stdout.reconfigure(errors="backslashreplace")
+            sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
         name = "python -m speclab"
         return cli.main(arguments, prog_name=name, standalone_mode=False) or 0
     except click.ClickException as error:
