@@ -515,16 +515,14 @@ def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository,
 
 
 def test_notebooks_get_absolute_paths(repository, monkeypatch):
-    rows = [{"prompt_id": f"{i}", "domain": "code", "prompt": f"x {i}"} for i in range(5)]
-    (repository.root / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (repository.root / "own.yaml").write_text("draft: draft\ntarget: data/pairs/tiny/target")
-    shutil.copytree(ROOT / "data/pairs/tiny/draft", repository.root / "draft")
-    monkeypatch.chdir(repository.root)
-    changes = {"prompts": "mine.jsonl", "draft": "draft", "depth": 2}
-    given = reproduce.open_call("own.yaml", [], changes, {}).given
-    paths = {name: str(repository.root / changes[name]) for name in ("prompts", "draft")}
-    assert given["overrides"] == changes | paths
-    assert given["profile"] == str(repository.root / "own.yaml")
+    """They work in another folder."""
+    folder = repository.root
+    (folder / "own.yaml").write_text("draft: d\ntarget: data/pairs/tiny/target")
+    shutil.copytree(ROOT / "data/pairs/tiny/draft", folder / "d")
+    monkeypatch.chdir(folder)
+    given = reproduce.open_call("own.yaml", [], {"draft": "d", "depth": 2}, {}).given
+    assert given["profile"] == str(folder / "own.yaml")
+    assert given["overrides"] == {"draft": str(folder / "d"), "depth": 2}
 
 
 # ---- at once, and stopped ------------------------------------------------------------------------
@@ -562,16 +560,25 @@ def test_what_is_measured_runs_alone_and_first_then_two_at_once(empty, failing):
     assert [one[2] for one in times.values()] == [1, 1]
 
 
-def test_as_many_as_cores_and_memory_and_one_where_there_is_a_gpu(empty, monkeypatch):
-    free = SimpleNamespace(available=8e9)
-    monkeypatch.setattr(reproduce.psutil, "virtual_memory", lambda: free)
-    assert [reproduce.places(count) for count in (None, 1, 3, 9)] == [2, 1, 3, 4]
-    free.available = 4e9
-    assert [reproduce.places(count) for count in (None, 2)] == [1, 2]
-    monkeypatch.setattr(reproduce.shutil, "which", lambda name: "/bin/true")
-    for visible, count in (("0", 1), ("", 3)):
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible
-        assert reproduce.places(3) == count
+@pytest.mark.parametrize(
+    ("free", "gpu", "visible", "workers", "count"),
+    [
+        (8e9, None, "", None, 2),
+        (8e9, None, "", 9, 4),
+        (4e9, None, "", None, 1),
+        (4e9, None, "", 3, 3),
+        (8e9, "/bin/nvidia-smi", "0", 3, 1),
+        (8e9, "/bin/nvidia-smi", "", 3, 3),
+    ],
+)
+def test_as_many_as_cores_and_memory_and_one_where_there_is_a_gpu(
+    empty, monkeypatch, free, gpu, visible, workers, count
+):
+    memory = SimpleNamespace(available=free)
+    monkeypatch.setattr(reproduce.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(reproduce.shutil, "which", lambda name: gpu)
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible
+    assert reproduce.places(workers) == count
 
 
 # a job started in the background of a shell inherits an ignored SIGINT

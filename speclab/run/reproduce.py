@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -371,12 +371,9 @@ def run_all(call: Call, notebooks: Sequence[Notebook], at_once: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(max(kit.limit_threads() // at_once, 1))
     with ThreadPoolExecutor(at_once) as pool:
         running = {pool.submit(execute, call, notebook): notebook for notebook in notebooks}
-        waiting = {*running}
         try:
-            while waiting:  # one second at a time: on Windows, waiting blocks Ctrl-C
-                done, waiting = wait(waiting, 1, FIRST_COMPLETED)
-                for future in done:
-                    finish(call, running[future], *future.result())
+            for future in as_completed(running):
+                finish(call, running[future], *future.result())
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             while not all(future.done() for future in running):  # kernels may just be starting
