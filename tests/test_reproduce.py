@@ -134,6 +134,10 @@ def light(monkeypatch):
 
 
 def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
+    os.environ["JUPYTER_DATA_DIR"] = str(repository.root)
+    wrong = {"argv": ["false"], "display_name": "x", "language": "python"}
+    (repository.root / "kernels" / "python3").mkdir(parents=True)
+    (repository.root / "kernels" / "python3" / "kernel.json").write_text(json.dumps(wrong))
     assert repository.run() == 0
     said = capsys.readouterr().out
     assert "01_good                    begins" in said, "a log has a line at the start"
