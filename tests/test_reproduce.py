@@ -134,7 +134,7 @@ def light(monkeypatch):
 
 
 def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
-    os.environ["JUPYTER_DATA_DIR"] = str(repository.root)
+    os.environ |= {"JUPYTER_DATA_DIR": str(repository.root), "JUPYTER_PREFER_ENV_PATH": "0"}
     wrong = {"argv": ["false"], "display_name": "x", "language": "python"}
     (repository.root / "kernels" / "python3").mkdir(parents=True)
     (repository.root / "kernels" / "python3" / "kernel.json").write_text(json.dumps(wrong))
