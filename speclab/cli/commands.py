@@ -373,8 +373,8 @@ def pairs_of_make(variable: str, text: str) -> list[str]:
 @option(
     "--workers",
     type=click.IntRange(1),
-    help="Number of notebooks that run at once; those that measure time run alone (default: 2; at "
-    "most one per core, and one if there is a GPU).",
+    help="Number of notebooks that run at once; those that measure time run alone (default: 2, or "
+    "1 with less than 6 GB of free memory; at most one per core, and one if there is a GPU).",
 )
 @option(
     "--fetch",

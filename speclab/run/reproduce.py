@@ -219,9 +219,8 @@ def digest(profile: Profile, cells: list, values: dict[str, Any], is_timed: bool
     names += [f"${MIRROR}/{one.name}" for one in HUB_SETS.get(profile.prompts, {}).values()]
     for folder in filter(None, map(ModelFolder.local, (profile.target, profile.draft))):
         names += [path for path in folder.path.rglob("*") if path.suffix != ".safetensors"]
-    for name in reads_in(
-        [*(path.read_text("utf-8") for path in code), *(text for _, text, _ in cells)]
-    ):
+    sources = [path.read_text("utf-8") for path in code] + [text for _, text, _ in cells]
+    for name in reads_in(sources):
         value = values.get(name.strip("{}"), name)
         names += value if isinstance(value, list) else [value]
     # a style file changes no times, so a notebook that measures them keeps its figures
