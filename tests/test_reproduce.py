@@ -207,44 +207,39 @@ def digests_of(kit, given=None, **changes):
     return [notebook.digest for notebook in call.notebooks]
 
 
-@pytest.mark.parametrize("file", KIT)
-def test_a_notebook_depends_on_all_code_and_what_is_declared(kit, file):
-    before = digests_of(kit)
-    with (kit.root / file).open("a") as held:
-        held.write("\n")
-    assert (digests_of(kit) == before) is (file in IGNORED)
-
-
 def test_a_notebook_depends_on_its_prose_its_profile_and_its_parameters(kit):
     found = [digests_of(kit), digests_of(kit, {"gamma": 5}), digests_of(kit, depth=2)]
     kit.write("01_good", READERS, "# Another question?")
     assert len({first for first, _ in [*found, digests_of(kit)]}) == 4
 
 
+NAMED = [  # by an environment variable, a profile or a parameter
+    ("SPECLAB_MODELS", {"target.path": "org/big"}, {}, "org/big/config.json"),
+    ("SPECLAB_DATASETS", {"prompts": "paper"}, {}, "openai/gsm8k/main/test.parquet"),
+    ("SPECLAB_TRACES", {}, {}, "greedy/manifest.json"),
+    ("", {}, {"place": "notes"}, "notes/mine.txt"),
+    ("", {}, {"beside": ["paper", "smollm"]}, "data/traces/smollm/greedy/manifest.json"),
+]
+
+
 @pytest.mark.parametrize(
-    ("variable", "of_profile", "given", "file"),
-    [
-        ("SPECLAB_MODELS", {"target.path": "org/big"}, {}, "org/big/config.json"),
-        ("SPECLAB_DATASETS", {"prompts": "paper"}, {}, "openai/gsm8k/main/test.parquet"),
-        ("SPECLAB_TRACES", {}, {}, "greedy/manifest.json"),
-        ("", {}, {"place": "notes"}, "notes/mine.txt"),
-        ("", {}, {"beside": ["paper", "smollm"]}, "data/traces/smollm/greedy/manifest.json"),
-    ],
+    ("variable", "of_profile", "given", "file"), [*(("", {}, {}, file) for file in KIT), *NAMED]
 )
-def test_what_a_variable_a_profile_or_a_parameter_names_counts(
+def test_a_notebook_depends_on_all_code_and_on_what_is_declared_or_named(
     kit, tmp_path_factory, monkeypatch, variable, of_profile, given, file
 ):
     folder = tmp_path_factory.mktemp("elsewhere") if variable else kit.root
     path = folder / file
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{}")
+    path.write_text(KIT.get(file, "{}"))
     monkeypatch.chdir(folder.parent)
     if variable:
         os.environ[variable] = folder.name
     before = digests_of(kit, given, **of_profile)
     assert os.environ.get(variable, str(folder)) == str(folder), "notebooks run elsewhere"
-    path.write_text("{ }")
-    assert digests_of(kit, given, **of_profile) != before
+    with path.open("a") as held:
+        held.write("\n")
+    assert (digests_of(kit, given, **of_profile) == before) is (file in IGNORED)
 
 
 def test_a_style_file_is_an_input_of_all_but_what_measures_time(kit, tmp_path, capsys):
@@ -398,6 +393,15 @@ if not pathlib.Path(place).exists():
 """
 
 
+ASKS = """
+class {error}(Exception): pass
+READS = ["{{place}}"]
+if not pathlib.Path(place).exists():
+    (folder / "plot.png").write_bytes(b"half")
+    raise {error}("fetch <them>")
+"""
+
+
 @pytest.mark.usefixtures("light")
 @pytest.mark.parametrize(
     ("error", "said"), [("FilesMissing", "needs files"), ("ModelsMissing", "needs the models")]
@@ -406,10 +410,8 @@ def test_a_notebook_that_lacks_something_is_no_failure_and_runs_when_it_comes(
     kit, capsys, monkeypatch, error, said
 ):
     place = kit.root / "later.csv"
-    asks = f"class {error}(Exception): pass\nif not pathlib.Path('{place}').exists():\n"
-    asks += f"    (folder / 'plot.png').write_bytes(b'half')\n    raise {error}('fetch <them>')\n"
-    declares = 'READS = ["{place}"]\n' * (error == "FilesMissing")
-    kit.write("01_good", FIGURE.format(number="01") + declares + asks)
+    body = FIGURE.format(number="01") + ASKS.format(error=error)
+    kit.write("01_good", body if error == "FilesMissing" else body.replace("READS", "NOTES"))
     missing = ["weights"]
     monkeypatch.setattr(reproduce.pair, "missing", lambda profile: missing)
     plot = kit.figures / "01" / "plot.png"
