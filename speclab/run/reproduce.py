@@ -422,7 +422,9 @@ def reproduce(call: Call, workers: int | None = None) -> int:
         timed = [notebook for notebook in stale if notebook.is_timed]
         run_all(call, timed, 1)
         run_all(call, [notebook for notebook in stale if notebook not in timed], places(workers))
-        page = write_report(call)
+        page = call.build / "index.html"
+        if stale or not page.is_file() or page.stat().st_mtime < newest_code():
+            write_report(call)
     spent = time.monotonic() - begun
     print(f"{len(call.notebooks)} notebooks in {spent:.0f} s: {os.path.relpath(page)}")
     return int(any(call.stamp(one.name).status == FAILED for one in call.notebooks))
@@ -431,7 +433,14 @@ def reproduce(call: Call, workers: int | None = None) -> int:
 # ---- after the notebooks, and before -------------------------------------------------------------
 
 
-def write_report(call: Call) -> Path:
+def newest_code() -> float:
+    """When the code and the templates of pages, report and explorer last changed."""
+    folders = [ROOT / "speclab" / name for name in UNREAD]
+    files = [path for folder in folders for path in folder.rglob("*.*") if path.suffix != ".pyc"]
+    return max((path.stat().st_mtime for path in files), default=0)
+
+
+def write_report(call: Call) -> None:
     """Write the pages of this call's notebooks, the explorer and the report. Its head describes the
     profile without overrides; each notebook says what else it was run with.
     """
@@ -448,7 +457,7 @@ def write_report(call: Call) -> Path:
         print(f"explore.html is not written: {error}")
     described = {"profile": call.given["profile"]}
     remarks = {stamp.name: report.remark(stamp, described, False) for stamp in stamps}
-    return report.write_index(call.build, call.figures, study, stamps, remarks)
+    report.write_index(call.build, call.figures, study, stamps, remarks)
 
 
 def text_parameters(wanted: Sequence[str]) -> set[str]:
