@@ -45,7 +45,7 @@ from speclab.models.model import LanguageModel
 from speclab.models.pairs import Pair
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
-from speclab.show import drawings, figures, notebook, pictures, redraw
+from speclab.show import drawings, figures, notebook, pictures
 from speclab.tree import chain, static_tree
 from speclab.verify import RULES, verify
 
@@ -384,7 +384,7 @@ odds = (np.append(1, table[before]) for table in (q_table, p_table))
 on_path = np.isin(np.arange(tree.size + 1), verdict.path)
 ctx.draw(
     drawings.draw_tree,
-    redraw.tree_frame(tree, np.array(words)[tokens], *odds, on_path),
+    drawings.tree_frame(tree, np.array(words)[tokens], *odds, on_path),
     "tree",
     "Each box shows a drafted word with its probabilities q and p. The accepted words are green. "
     "A chain of the draft's best words would have ended at the first of them that is not green.",

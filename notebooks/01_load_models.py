@@ -50,7 +50,7 @@ from speclab.estimates import counted
 from speclab.explore import page
 from speclab.models.folder import ModelFolder
 from speclab.study.profiles import with_head
-from speclab.show import drawings, notebook, pictures, redraw
+from speclab.show import drawings, notebook, pictures
 
 RUNS = ["greedy"]
 
@@ -164,7 +164,7 @@ labels = [context, *(tokenizer.decode([token]) for token in one_tree["token"])]
 odds = (np.append(1, one_tree[name]) for name in ("draft_prob", "target_prob"))
 ctx.draw(
     drawings.draw_tree,
-    redraw.tree_frame(tree, labels, *odds, [True, *one_tree["accepted"]]),
+    drawings.tree_frame(tree, labels, *odds, [True, *one_tree["accepted"]]),
     "tree",
     "Each box shows a drafted token with its probabilities q and p. The accepted tokens are green.",
     "A drafted tree, checked in one target pass",

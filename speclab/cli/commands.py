@@ -364,8 +364,8 @@ def pairs_of_make(variable: str, text: str) -> list[str]:
 @option(
     "--workers",
     type=click.IntRange(1),
-    help="Number of notebooks that run at once; those that measure time run alone (default: 2; at "
-    "most one per core, and one if there is a GPU).",
+    help="Number of notebooks that run at once; those that measure time run alone (default: 2, or "
+    "1 with less than 6 GB of free memory; at most one per core, and one if there is a GPU).",
 )
 @option(
     "--fetch",
@@ -390,50 +390,6 @@ def _reproduce(
     if fetch:
         runner.fetch_weights(call)
     return runner.reproduce(call, workers)
-
-
-@verb("figure")
-@click.argument("name", metavar="NN/SLUG")
-@PROFILE
-@option(
-    "--format",
-    "kind",
-    type=click.Choice(["pdf", "svg", "png"]),
-    help="File format (default: the ending of OUT, or pdf).",
-)
-@option(
-    "--width",
-    type=click.FloatRange(1, 20),
-    help="Width in inches (two columns: 7, one column: 3.4).",
-)
-@option("--height", type=click.FloatRange(1, 20), help="Height in inches (default: as needed).")
-@option("--font", help="Name of an installed font.")
-@option("--size", type=click.FloatRange(4, 30), help="Text size in points.")
-@option("--title", help='Sentence above the figure (default: its own; "": none).')
-@option("--out", type=PLACE, help="File to write (default: ./NN-SLUG.FORMAT).")
-@option("--figures", type=PLACE, help="Folder with the figures (default: the repository's).")
-def _figure(name, profile, kind, width, height, font, size, title, out, figures) -> None:
-    """Redraw a figure in another width, font or format.
-
-    A figure of a notebook, as 02/speed-up, is drawn from its saved data. No notebook runs.
-    """
-    from speclab.show import redraw
-    from speclab.study import runs
-    from speclab.study.place import ROOT
-
-    if profile.endswith((".yaml", ".yml")):
-        profile = load_profile(profile).name
-    ending = out.suffix[1:].lower() if out else ""
-    kind = kind or ending or "pdf"
-    if kind not in redraw.FORMATS or ending not in ("", kind):
-        ends = f".{kind}" if kind in redraw.FORMATS else ".pdf, .svg or .png"
-        raise ValueError(f"--out {out}: the file name must end in {ends}")
-    folder = (figures or ROOT / "figures") / profile
-    out = out or Path(f"{name.replace('/', '-')}.{kind}")
-    runs.output_file(out)
-    drawn = redraw.redraw(folder, name, kind, width, height, font, size, title)
-    runs.written(out, lambda path: path.write_bytes(drawn))
-    echo(out)
 
 
 @verb("pair")
@@ -472,8 +428,11 @@ def _plan(profile, notebooks, changes) -> None:
     import torch
 
     from speclab.cli.run_plan import lines_of_plan
+    from speclab.run import parameters
 
-    for line in lines_of_plan(load_profile(profile, changes), notebooks, torch.cuda.device_count()):
+    settings = load_profile(profile, changes)
+    parameters.of_profile(settings)
+    for line in lines_of_plan(settings, notebooks, torch.cuda.device_count()):
         echo(line)
 
 
@@ -549,7 +508,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         quiet()
         if isinstance(sys.stdout, io.TextIOWrapper):  # names may have characters that it lacks
-            sys.stdout.reconfigure(errors="backslashreplace")
+            sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
         name = "python -m speclab"
         return cli.main(arguments, prog_name=name, standalone_mode=False) or 0
     except click.ClickException as error:

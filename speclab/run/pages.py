@@ -24,7 +24,7 @@ from nbformat.v4 import new_output
 from speclab.plain import Facts, digest_of, sha256_of
 from speclab.show import notebook as kit
 from speclab.show import pictures
-from speclab.show.redraw import COLUMN
+from speclab.show.figure_files import COLUMN
 from speclab.study.profiles import ROOT
 from speclab.study.runs import written
 

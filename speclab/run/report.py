@@ -19,8 +19,8 @@ from speclab.estimates import counted
 from speclab.plain import Facts, brief, read_json
 from speclab.run.findings import Headline, headlines_of
 from speclab.run.pages import CSS, PAGE, PICTURE, TEMPLATES, embedded, relative
+from speclab.show.figure_files import COLUMN
 from speclab.show.notebook import drawn_in
-from speclab.show.redraw import COLUMN
 from speclab.study.profiles import ROOT, Profile, load_profile, profile_names
 from speclab.study.runs import sizes_of, written
 

@@ -11,6 +11,7 @@ import pandas as pd
 from speclab.show import figures, style
 from speclab.show.figures import Figure, Text
 from speclab.show.pictures import LOOKS, visible
+from speclab.tree import Tree
 
 # ---- a drafted tree ------------------------------------------------------------------------------
 
@@ -22,11 +23,36 @@ IN_BOX = {"ha": "center", "va": "center", "linespacing": 1.2, "family": style.MO
 WIDE_BOX, NARROW_BOX = (1.3, 0.46), (0.66, 0.6)  # of a node: inches across and down
 
 
+def tree_frame(
+    tree: Tree,
+    labels: Sequence[str],
+    draft_prob: Sequence[float],
+    target_prob: Sequence[float],
+    accepted: Sequence[bool],
+) -> pd.DataFrame:
+    """A drafted tree as data for `draw_tree`: node, parent, depth, text, q, p, accepted.
+
+    All sequences have N + 1 entries and begin with the root. The root's label is the end of the
+    context, and its probabilities are not drawn. Siblings are in rank order.
+    """
+    return pd.DataFrame(
+        {
+            "node": range(tree.size + 1),
+            "parent": np.maximum(tree.parent, 0),
+            "depth": tree.depth,
+            "text": list(labels),
+            "q": np.asarray(draft_prob, float),
+            "p": np.asarray(target_prob, float),
+            "accepted": np.asarray(accepted, bool),
+        }
+    )
+
+
 def draw_tree(frame: pd.DataFrame) -> Figure:
     """A drafted tree: each node's token with q (draft) and p (target). The accepted path is filled
     and its lines are thick; each line runs from box to box.
 
-    `frame` comes from `redraw.tree_frame`. The draft's best token stands on top. A tree that is too
+    `frame` comes from `tree_frame`. The draft's best token stands on top. A tree that is too
     deep for the width grows downwards. A tree that is too large loses the branches to which the
     draft gives the lowest probability, and the legend says how many are drawn.
     """

@@ -1,23 +1,25 @@
 """Figures in the house style, and the kinds of figure that several notebooks share.
 
 Each figure is a function of a data frame and plain options, and returns a Figure. Its width is that
-of `styled`; if it is narrow, its panels are stacked. `speclab.show.redraw` writes the files.
+of `styled`; if it is narrow, its panels are stacked. `figure_files` writes them.
 Figures of a single notebook are in `speclab.show.drawings`. Only this module imports matplotlib.
 """
 
 import io
+import os
 import re
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle, product
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib import font_manager, rcParams
+from matplotlib import font_manager, rc_params_from_file, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.mathtext import math_to_image
@@ -36,6 +38,8 @@ from matplotlib.ticker import (
 from speclab.show import style
 from speclab.stats import NUMBERS
 
+READS = ["$SPECLAB_STYLE"]
+STYLE = "SPECLAB_STYLE"  # environment variable: a reader's own style file, for all figures
 LEAST_PANEL, LEAST_BARS = 1.25, 1.1  # smallest width of a panel, in inches
 FORMULA = 13  # points, as large as the text of a page
 EACH, EVERY_FOURTH = 8, 24  # largest whole numbers with such ticks
@@ -43,28 +47,35 @@ GROUP_LABELS = 1.2  # inches for the names of groups on the y axis
 
 
 @contextmanager
-def styled(
-    width: float = style.TWO_COLUMNS, font: str = style.FONT, size: float | None = None
-) -> Iterator[None]:
-    """Use the house style as matplotlib's defaults inside the context.
-
-    width: of the figures, in inches. size: of the text, in points (default: depends on the width).
-    Characters that `font` lacks are drawn in the house font.
+def styled(width: float = style.TWO_COLUMNS) -> Iterator[None]:
+    """Use the house style as matplotlib's defaults inside the context, and after it the style file
+    that `make reproduce STYLE=` names; width: of the figures, in inches. Characters that a reader's
+    font lacks are drawn in the house font.
     """
-    usual = style.SMALL_TEXT if width < style.NARROW else style.TEXT
-    of_this = {
-        "figure.figsize": (width, style.TALLEST),
-        "font.family": list(dict.fromkeys([font, style.FONT])),
-        "font.size": size or usual,
-    }
+    size = style.SMALL_TEXT if width < style.NARROW else style.TEXT
+    usual = {"font.family": [style.FONT], "font.size": size}
+    of_reader = [os.environ[STYLE]] if os.environ.get(STYLE) else []
     with plt.rc_context():
-        plt.style.use(["default", style.STYLE, of_this])
+        plt.style.use(["default", style.STYLE, usual, *of_reader])
+        rcParams["figure.figsize"] = (width, style.TALLEST)
+        rcParams["font.family"] = list(dict.fromkeys([*rcParams["font.family"], style.FONT]))
         yield
 
 
-def fonts() -> list[str]:
-    """Names of the installed fonts."""
-    return sorted(set(font_manager.get_font_names()))
+def check_style() -> None:
+    """Make the path of the reader's style file absolute. ValueError: it is missing, or sets nothing
+    that matplotlib knows.
+    """
+    path = Path(os.environ[STYLE]).absolute()
+    os.environ[STYLE] = str(path)
+    try:
+        settings = path.is_file() and rc_params_from_file(
+            path, fail_on_error=True, use_default_template=False
+        )
+    except ValueError as error:
+        raise ValueError(f"STYLE={path}: {error}") from None
+    if not settings:
+        raise ValueError(f"STYLE={path}: this is no style file of matplotlib")
 
 
 def width() -> float:
@@ -115,19 +126,18 @@ def row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Se
 # ---- text that fits ------------------------------------------------------------------------------
 
 
-def laid_out(figure: Figure, title: str = "", stamp: str = "", may_grow: bool = True) -> None:
+def laid_out(figure: Figure, title: str = "", stamp: str = "") -> None:
     """Wrap titles and labels to the available width, and fix the layout.
 
-    title: a sentence above the figure. stamp: a warning across the figure. may_grow: the figure may
-    become higher, up to style.TALLEST, to make room for its title and for rotated names.
+    title: above the figure. stamp: a warning across the figure. The figure may become higher, up to
+    style.TALLEST, to make room for its title and for rotated names.
     """
     layout = figure.get_layout_engine()
     above = figure.text(0.01, 1, title, va="top", weight="bold", in_layout=False)
     break_lines(above, 0.98 * figure.bbox.width)
     strip = above.get_window_extent().height / figure.dpi + style.UNDER_TITLE if title else 0
     most = style.TALLEST - strip
-    height = figure.get_figheight()
-    figure.set_figheight(min(height, most) if may_grow else height - strip)
+    figure.set_figheight(min(figure.get_figheight(), most))
     names = {axes: _names_under(axes) for axes in figure.axes}
     for axes, texts in names.items():
         if texts:  # long names would squeeze the panels
@@ -142,7 +152,7 @@ def laid_out(figure: Figure, title: str = "", stamp: str = "", may_grow: bool = 
             break_lines(label, panel.width)
         break_lines(axes.yaxis.label, panel.height)
         _fit_names(axes, names[axes], panel.width)
-    if may_grow and (turned := max(_turned(axes) for axes in figure.axes)):
+    if turned := max(_turned(axes) for axes in figure.axes):
         figure.set_figheight(min(figure.get_figheight() + turned, most))
     for label in figure.texts:  # labels shared by all panels
         break_lines(label, inside.height if label.get_rotation() == 90 else inside.width)
@@ -500,9 +510,21 @@ def _logarithmic(axes: Axes) -> None:
         axis.set_major_formatter("{x:g}")
 
 
+def dots_of(panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], value: str) -> pd.DataFrame:
+    """Data of `strips`: panel, domain, prompt_id, estimate, low, high. Each panel comes from two
+    frames: prompts with the column `value`, and estimates by domain, whose prompt_id is "".
+    """
+    columns = ["panel", "domain", "prompt_id", *NUMBERS]
+    parts = []
+    for panel, (prompts, numbers) in panels.items():
+        dots = prompts.assign(panel=panel, estimate=prompts[value], low=np.nan, high=np.nan)
+        parts += [numbers.assign(panel=panel, prompt_id="")[columns], dots[columns]]
+    return pd.concat(parts, ignore_index=True)
+
+
 def strips(frame: pd.DataFrame, label: str) -> Figure:
     """One dot per prompt by domain, and the domain's estimate with its interval, in one panel per
-    value of `panel`. Rows with a `prompt_id` are dots (`redraw.dots_of`).
+    value of `panel`. Rows with a `prompt_id` are dots (`dots_of`).
     """
     import seaborn.objects as so  # lazy: the import takes two seconds, and few notebooks need it
 

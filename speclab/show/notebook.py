@@ -70,26 +70,19 @@ class Context:
         """Draw `data` by a function that returns a Figure (`figures.subplots`), and show the
         picture, its title above and its caption under it.
 
-        Writes slug.csv (the data), slug.png, .pdf and .svg at two columns, slug-column.pdf and
-        .png at one.
-        If the function is the package's and not the notebook's own, it also writes the recipe by
-        which `python -m speclab figure` draws it again (figures.json); options: what JSON can hold.
-        title: what the figure shows, a computed sentence; caption: how to read
-        it. The caption is also the picture's text for those who cannot see it, and stands in the
-        report (captions.json). stamp: a warning that is printed across the figure.
+        Writes slug.csv (the data) and the pictures (`figure_files.save_figure`). title: what the
+        figure shows; caption: how to read it. The caption is also the picture's text for those who
+        cannot see it, and stands in the report (captions.json). stamp: a warning that is printed
+        across the figure.
         """
         from IPython.display import Image, display
 
-        from speclab.show import redraw
+        from speclab.show.figure_files import save_figure
 
         frame = getattr(data, "frame", data)
         self._claim(slug, frame)
-        if function.__module__.startswith("speclab."):
-            redraw.keep_recipe(function, frame, self.figures, slug, caption, options, title, stamp)
-            redraw.write_pictures(self.figures, slug)
-        else:
-            drawing = partial(function, frame, **options)
-            redraw.draw_once(drawing, frame, self.figures, slug, caption, title, stamp)
+        drawing = partial(function, frame, **options)
+        save_figure(drawing, frame, self.figures, slug, caption, title, stamp)
         path = self.figures / f"{slug}.png"
         display(Image(path.read_bytes(), width=770, alt=caption))
         self.say(f"*{caption}*")
@@ -126,10 +119,10 @@ class Context:
         caption: str,
         title: str = "",
     ) -> None:
-        """Draw a dot per prompt and each domain's own number; panels as of `redraw.dots_of`."""
-        from speclab.show import figures, redraw
+        """Draw a dot per prompt and each domain's own number; panels as of `figures.dots_of`."""
+        from speclab.show import figures
 
-        dots = redraw.dots_of(panels, value)
+        dots = figures.dots_of(panels, value)
         self.draw(figures.strips, dots, slug, caption, title, label=label)
 
     def table(

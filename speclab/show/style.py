@@ -1,7 +1,6 @@
 """The house style of the figures: sizes in inches, text, colours, markers and line styles.
 
-This module has constants only, and only figures read them, so a change makes no notebook stale.
-`make reproduce` then redraws all figures from their data (`speclab.show.redraw`).
+This module has constants only, and only figures read them.
 
 The colours are Okabe and Ito's (jfly.uni-koeln.de/color), one of them darker, and four of Paul
 Tol's. No two of the twelve looks share a colour, a marker (filled or hollow) or a line style, so
