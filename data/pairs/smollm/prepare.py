@@ -26,8 +26,9 @@ from safetensors.numpy import save as packed_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.nn.functional import cross_entropy, embedding, linear, rms_norm, silu
-from transformers import LlamaConfig, LlamaModel
+from torch.nn.functional import cross_entropy, embedding, linear
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaModel
 
 from data.corpus import benchmark_ngrams, code_rows, math_rows, read_jsonl, reasoning_rows
 from data.drafts.train import FILE, TrainConfig, optimise
@@ -186,105 +187,27 @@ def prompts(args: argparse.Namespace) -> None:
 
 NEW_TOKENS = 64
 TOP = 64  # number of the target's log-probabilities that are kept
-MASKED = -1e9
 
 
 class Writer:
-    """The target with its own cache of (transposed) keys and values. bfloat16 is fastest.
+    """The target, which continues prompts. bfloat16 is fastest.
 
     taps: numbers of layers whose outputs `write` also returns (1: the first layer's).
     """
 
     def __init__(self, folder: Path, dtype: torch.dtype = torch.bfloat16, taps: tuple = ()):
-        config = json.loads((folder / "config.json").read_text())
-        weights = load_file(folder / "model.safetensors")
-        weights = {name: value.to(dtype) for name, value in weights.items()}
-        self.dtype = dtype
-        self.embed = weights["model.embed_tokens.weight"]
-        self.norm = weights["model.norm.weight"]
-        self.heads, self.kv_heads = (config["num_attention_heads"], config["num_key_value_heads"])
-        self.size, self.eps = config["head_dim"], config["rms_norm_eps"]
-        count = config["num_hidden_layers"]
-        self.layers = [self._layer(weights, f"model.layers.{i}.") for i in range(count)]
-        powers = torch.arange(0, self.size, 2) / self.size
-        angles = torch.arange(1024)[:, None] / config["rope_parameters"]["rope_theta"] ** powers
-        self.cos, self.sin = angles.cos().to(dtype), angles.sin().to(dtype)
-        self.taps = taps
-        self.tapped: list[Tensor] = []  # of the last pass, [rows, n, d] each
+        network = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True)
+        self.network, self.taps = network.eval(), taps
 
-    @staticmethod
-    def _layer(weights: dict[str, Tensor], prefix: str) -> tuple[Tensor, ...]:
-        """norm, qkv, out, mlp norm, gate and up, down."""
-        qkv = [weights[f"{prefix}self_attn.{x}_proj.weight"] for x in "qkv"]
-        gate_up = [weights[f"{prefix}mlp.{x}_proj.weight"] for x in ("gate", "up")]
-        return (
-            weights[prefix + "input_layernorm.weight"],
-            torch.cat(qkv),
-            weights[prefix + "self_attn.o_proj.weight"],
-            weights[prefix + "post_attention_layernorm.weight"],
-            torch.cat(gate_up),
-            weights[prefix + "mlp.down_proj.weight"],
-        )
-
-    def cache(self, rows: int, length: int) -> list[tuple[Tensor, Tensor]]:
-        """Keys [rows, kv_heads, size, length] and values [..., length, size] of each layer."""
-        shape = rows, self.kv_heads
-        return [
-            (
-                torch.zeros(*shape, self.size, length, dtype=self.dtype),
-                torch.zeros(*shape, length, self.size, dtype=self.dtype),
-            )
-            for _ in self.layers
-        ]
-
-    def states(self, tokens: Tensor, places: Tensor, cache: list, at: int, mask: Tensor) -> Tensor:
-        """Last states [rows, n, d] of tokens [rows, n], which are stored in the cache from column
-        `at` on.
-
-        places: their positions [rows, n]. mask: 0 or MASKED, [rows or 1, 1, n, at + n].
-        """
-        x = embedding(tokens, self.embed)
-        cos, sin = self.cos[places][:, :, None], self.sin[places][:, :, None]
-        self.tapped = []
-        for number, (layer, kept) in enumerate(zip(self.layers, cache, strict=True), 1):
-            norm, qkv, out, mlp_norm, gate_up, down = layer
-            projected = linear(rms_norm(x, norm.shape, norm, self.eps), qkv)
-            mixed = self._attend(projected, cos, sin, kept, at, mask)
-            x = x + linear(mixed, out)
-            gate, up = linear(rms_norm(x, mlp_norm.shape, mlp_norm, self.eps), gate_up).chunk(2, -1)
-            x = x + linear(silu(gate) * up, down)
-            if number in self.taps:
-                self.tapped.append(x)
-        return rms_norm(x, self.norm.shape, self.norm, self.eps)
-
-    def _attend(
-        self, projected: Tensor, cos: Tensor, sin: Tensor, kept: tuple, at: int, mask: Tensor
-    ) -> Tensor:
-        rows, n, _ = projected.shape
-        end, group = at + n, self.heads // self.kv_heads
-        keys, values = kept
-        heads = projected.view(rows, n, -1, self.size)
-        turning = self.heads + self.kv_heads  # queries and keys are rotated by their position
-        first, second = heads[:, :, :turning].chunk(2, -1)
-        turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
-        keys[..., at:end] = turned[:, :, self.heads :].permute(0, 2, 3, 1)
-        values[:, :, at:end] = heads[:, :, turning:].transpose(1, 2)
-        query = turned[:, :, : self.heads].transpose(1, 2)
-        query = query.reshape(rows * self.kv_heads, group * n, self.size)
-        score = query.bmm(keys[..., :end].flatten(0, 1)).float()
-        score = score.view(rows, self.heads, n, end) * self.size**-0.5 + mask
-        weight = score.softmax(-1).to(self.dtype).view(rows * self.kv_heads, group * n, end)
-        mixed = weight.bmm(values[:, :, :end].flatten(0, 1))
-        return mixed.view(rows, self.heads, n, self.size).transpose(1, 2).reshape(rows, n, -1)
+    def _features(self, hidden: tuple[Tensor, ...]) -> Tensor:
+        """The outputs of `taps` in one pass, [rows, n, taps x d]."""
+        return torch.cat([hidden[tap] for tap in self.taps], -1)
 
     @torch.inference_mode()
     def read(self, text: list[int]) -> Tensor:
         """The features [n, taps x d] of a text."""
-        count = len(text)
-        causal = torch.full((count, count), MASKED).triu(1)
-        places = torch.arange(count)[None]
-        self.states(torch.tensor([text]), places, self.cache(1, count), 0, causal[None, None])
-        return torch.cat(self.tapped, -1)[0]
+        made = self.network.model(torch.tensor([text]), output_hidden_states=True)
+        return self._features(made.hidden_states)[0]
 
     @torch.inference_mode()
     def write(self, ids: list[list[int]], stop: int, seed: int) -> dict[str, np.ndarray]:
@@ -294,65 +217,53 @@ class Writer:
         token) of each text; top_ids and top_logp [new tokens, TOP]; and the states [new tokens, d]
         that predict them. With taps also `features`, float16 [tokens - 1 of each text, taps x d].
         """
-        rows, longest = len(ids), max(map(len, ids))
-        pad = torch.tensor([longest - len(i) for i in ids])  # prompts end in the same column
-        tokens = torch.tensor([[0] * (longest - len(i)) + i for i in ids])
-        places = (torch.arange(longest) - pad[:, None]).clamp(min=0)
-        padded = torch.arange(longest + NEW_TOKENS) < pad[:, None]
-        mask = padded[:, None, None] * MASKED
-        causal = torch.full((longest, longest), MASKED).triu(1)
+        parts = [self._written(ids, stop, sampled, seed) for sampled in (False, True)]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-        cache = self.cache(2 * rows, longest + NEW_TOKENS)
-        first_half = [(keys[:rows], values[:rows]) for keys, values in cache]
-        state = self.states(tokens, places, first_half, 0, mask[..., :longest] + causal)[:, -1]
-        front, later = self.tapped, []
-        for kept in cache:
-            for buffer in kept:
-                buffer[rows:] = buffer[:rows]  # the sampled texts have the same prompts
-        state, pad, mask = state.repeat(2, 1), pad.repeat(2), mask.repeat(2, 1, 1, 1)
-
-        rng = torch.Generator().manual_seed(seed)
-        live = torch.ones(2 * rows, dtype=torch.bool)
-        steps = []
-        for column in range(longest, longest + NEW_TOKENS):
-            logp = linear(state, self.embed).float().log_softmax(-1)
-            top = logp.topk(TOP)
-            mass = logp[rows:].exp().cumsum(-1)
-            drawn = torch.rand(rows, 1, generator=rng) * mass[:, -1:]
-            sampled = torch.searchsorted(mass, drawn, right=True)[:, 0]
-            token = torch.cat([top.indices[:rows, 0], sampled])
-            said = torch.where(live, token, -1)
-            steps.append((said, top.indices.int(), top.values.half(), state))
-            live = live & (token != stop)
-            if not live.any() or column + 1 == longest + NEW_TOKENS:
-                break
-            place = (column - pad)[:, None]
-            state = self.states(token[:, None], place, cache, column, mask[..., : column + 1])[
-                :, -1
-            ]
-            later.append(torch.cat(self.tapped, -1)[:, 0] if self.taps else state[:, :0])
-
-        said, top_ids, top_logp, states = (
-            torch.stack(part, 1) for part in zip(*steps, strict=True)
+    def _written(
+        self, ids: list[list[int]], stop: int, sampled: bool, seed: int
+    ) -> dict[str, np.ndarray]:
+        """One text per prompt, as of `write`."""
+        # prompts end in the same column
+        rows = [torch.tensor(prompt) for prompt in ids]
+        tokens = pad_sequence(rows, True, stop, "left")
+        seen = pad_sequence([torch.ones_like(row) for row in rows], True, 0, "left")
+        torch.manual_seed(seed)
+        made = self.network.generate(
+            tokens,
+            attention_mask=seen,
+            max_new_tokens=NEW_TOKENS,
+            eos_token_id=stop,
+            pad_token_id=stop,
+            return_dict_in_generate=True,
+            output_logits=True,
+            output_hidden_states=True,
+            **({"do_sample": True, "top_k": 0, "top_p": 1.0} if sampled else {"do_sample": False}),
         )
-        texts = [prompt + row[row >= 0].tolist() for prompt, row in zip(ids * 2, said, strict=True)]
-        tapped = {}
-        if self.taps:
-            read = torch.cat(front, -1)
-            new = torch.stack(later, 1)
-            parts = []
-            for row, (prompt, text) in enumerate(zip(ids * 2, texts, strict=True)):
-                parts += [read[row % rows, longest - len(prompt) :]]
-                parts += [new[row, : len(text) - len(prompt) - 1]]
-            tapped["features"] = torch.cat(parts).half().numpy()
-        return tapped | {
+        # a text ends with its first stop token; what follows is padding
+        said = made.sequences[:, tokens.shape[1] :]
+        live = (said == stop).cumsum(1) - (said == stop).int() == 0
+        texts = [prompt + row[on].tolist() for prompt, row, on in zip(ids, said, live, strict=True)]
+        logp = torch.stack(made.logits, 1)[live].float().log_softmax(-1)
+        top = logp.topk(TOP)
+        states = torch.stack([hidden[-1][:, -1] for hidden in made.hidden_states], 1)
+        arrays = {
             "tokens": np.concatenate([np.array(text, np.uint16) for text in texts]),
             "length": np.array([len(text) for text in texts], np.int32),
-            "first": np.array([len(prompt) for prompt in ids * 2], np.int32),
-            "top_ids": top_ids[said >= 0].numpy().astype(np.uint16),
-            "top_logp": top_logp[said >= 0].numpy(),
-            "states": states[said >= 0].float().numpy(),
+            "first": np.array([len(prompt) for prompt in ids], np.int32),
+            "top_ids": top.indices.numpy().astype(np.uint16),
+            "top_logp": top.values.half().numpy(),
+            "states": states[live].float().numpy(),
         }
+        if self.taps:
+            read = torch.cat([self._features(hidden) for hidden in made.hidden_states], 1)
+            starts = [tokens.shape[1] - len(prompt) for prompt in ids]
+            own = [
+                row[start : start + len(text) - 1]
+                for row, start, text in zip(read, starts, texts, strict=True)
+            ]
+            arrays["features"] = torch.cat(own).half().numpy()
+        return arrays
 
 
 def write(args: argparse.Namespace) -> None:
