@@ -110,7 +110,7 @@ print(f"as if tokens were independent, the interval is {of_tokens:.3f} wide, not
 # simulated study draws a few of them per domain and computes its interval. The **coverage** is the
 # share of studies whose interval contains the number of all prompts. *Percentile* is the middle
 # 95 % of the resamples; the kit's intervals are the *expanded percentile* of section 1. *BCa*
-# corrects the quantiles for bias. *Bootstrap-t* adds and subtracts standard errors.
+# corrects the quantiles for bias.
 
 # %%
 simulated = pd.read_csv(ROOT / READS[0], float_precision="round_trip")
@@ -128,7 +128,6 @@ ctx.plot(
     looks={
         "percentile": GREY,
         "BCa": GREY,
-        "bootstrap-t": GREY,
         "expanded percentile": {"color": "#332288", "marker": "o"},
     },
     reference=95,

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
-from test_stats import clustered
 
 from data.coverage import prepare as coverage
 from data.coverage.prepare import EXPANDED, PERCENTILE, TABLE, Case
@@ -30,27 +29,6 @@ def test_bca_is_scipys():
     assert ours[:, 0] == pytest.approx(theirs.confidence_interval, rel=1e-9)
 
 
-def test_standard_errors_by_hand_and_of_every_resample():
-    """Of a mean over prompts of one length: the sample's own s / sqrt(n), in every resample."""
-    frame = pd.concat([clustered(8, 3), clustered(6, 3, domain="chat", seed=1)])
-    prompts = stats.resampling_of(frame, 40)
-    totals = prompts.totals(score.mean_of("x").columns(frame))
-    products = prompts.resampled(totals[:, [0, 0, 0, 1]] * totals[:, [0, 1, 1, 1]])
-    sizes = np.array([8, 6])
-    errors = coverage.standard_errors(
-        prompts.resampled(totals),
-        products.reshape(41, 2, 2, 2),
-        sizes,
-        lambda sums: score.across(score.quotient, sums)[..., 0],
-    )
-    means = frame.groupby("prompt_id")["x"].mean().to_numpy()
-    for weight, found in zip(prompts.weights, errors, strict=True):
-        drawn = np.repeat(np.arange(14), weight.astype(int))
-        code, chat = (means[drawn[prompts.domain[drawn] == number]] for number in (0, 1))
-        by_hand = np.array([code.std(ddof=1), chat.std(ddof=1)]) / np.sqrt(sizes)
-        assert found[:3] == pytest.approx([*by_hand, np.hypot(*by_hand) / 2], abs=1e-6)
-
-
 def test_intervals_of_many_studies_are_those_that_the_kit_makes():
     """Each simulated study's interval is what `by_domain` gives for a frame of its prompts."""
     rng = np.random.default_rng(3)
@@ -61,7 +39,7 @@ def test_intervals_of_many_studies_are_those_that_the_kit_makes():
         for one in drawn
     ]
     weights = stats.resampling_of(frames[0], 200).weights
-    found = coverage.four_intervals(case, drawn, weights[:, None])
+    found = coverage.three_intervals(case, drawn, weights[:, None])
     for bounds, frame in zip(found[EXPANDED].T, frames, strict=True):
         row = stats.by_domain(frame, score.mean_of("x"), 200).frame.iloc[0]
         assert bounds == pytest.approx([row["low"], row["high"]], rel=1e-6)

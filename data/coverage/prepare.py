@@ -26,10 +26,9 @@ PAIRS = ("tiny", "smollm")
 PROMPTS = (5, 10, 15, 20, 50)  # per domain; the second prompt set has 15
 LEVELS = (0.025, 0.975)
 PERCENTILE, BCA = "percentile", "BCa"
-EXPANDED, BOOTSTRAP_T = "expanded percentile", "bootstrap-t"
-METHODS = (PERCENTILE, EXPANDED, BCA, BOOTSTRAP_T)
+EXPANDED = "expanded percentile"
+METHODS = (PERCENTILE, EXPANDED, BCA)
 BLOCK = 100  # studies at once, to limit memory
-STEP = 1e-4  # relative change in a derivative: its error is of the order of the square
 
 
 @dataclass(frozen=True)
@@ -100,61 +99,15 @@ def bca_bounds(values: np.ndarray, left_out: np.ndarray) -> np.ndarray:
     return at + (place - lower) * (after - at)
 
 
-def studentised_bounds(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    """Bootstrap-t bounds (2, ...) from values (1 + n, ...) and their standard errors (Efron 1982,
-    The Jackknife, the Bootstrap and Other Resampling Plans). Row 0 is the sample, the others are
-    resamples. It suits numbers whose spread grows with their value, such as a ratio of variances.
-    """
-    far = score.divide(values[1:] - values[0], errors[1:])
-    low, high = stats.quantiles(far, (0.025, 0.975))
-    return np.stack([values[0] - high * errors[0], values[0] - low * errors[0]])
-
-
-def standard_errors(
-    sums: np.ndarray,
-    products: np.ndarray,
-    sizes: np.ndarray,
-    value: Callable[[np.ndarray], np.ndarray],
-) -> np.ndarray:
-    """Linearised standard errors (..., out) of value(sums) over prompts, by the delta method (equal
-    to the infinitesimal jackknife, Efron 1982).
-
-    sums (..., domains, k): totals over the prompts of each domain. products (..., domains, k, k):
-    sums of products of each prompt's totals. sizes (domains,): prompts per domain. `value` maps
-    (..., domains, k) to (..., out), where `out` is one axis or several.
-    """
-    n = np.asarray(sizes)[:, None, None]
-    spread = products - sums[..., :, None] * sums[..., None, :] / n
-    spread = spread * n / (n - 1)
-    scale = np.abs(sums).max(axis=tuple(range(sums.ndim - 2)))
-    variance = 0.0
-    for domain in range(len(sizes)):
-        slopes = []
-        for column in range(sums.shape[-1]):
-            step = np.zeros_like(scale)
-            step[domain, column] = STEP * (scale[domain, column] or 1.0)
-            rise = value(sums + step) - value(sums - step)
-            slopes.append(rise / (2 * step[domain, column]))
-        out = slopes[0].shape
-        slope = np.stack(slopes).reshape(len(slopes), *sums.shape[:-2], -1)
-        pulled = np.einsum("...jl,l...m->j...m", spread[..., domain, :, :], slope)
-        variance += (slope * pulled).sum(axis=0)
-    return np.sqrt(np.maximum(variance, 0.0)).reshape(out)
-
-
-def four_intervals(case: Case, drawn: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+def three_intervals(case: Case, drawn: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
     """Bounds (2, studies) by each method.
 
     drawn [studies, domains, n, k]: totals of the prompts that each study drew. weights [1 +
     resamples, domains, n]: as in `stats.Resampling`.
     """
     size = drawn.shape[2]
-    products = (drawn[..., :, None] * drawn[..., None, :]).reshape(*drawn.shape[:3], -1)
-    sums, seconds = (_resampled(weights, one) for one in (drawn, products))
+    sums = _resampled(weights, drawn)
     values = case.value(sums)
-    errors = standard_errors(
-        sums, seconds.reshape(*sums.shape, -1), np.full(sums.shape[2], size), case.value
-    )
     left_out = []
     for domain in range(drawn.shape[1]):
         without = np.repeat(sums[:1], size, axis=0)
@@ -164,7 +117,6 @@ def four_intervals(case: Case, drawn: np.ndarray, weights: np.ndarray) -> dict[s
         PERCENTILE: np.quantile(values[1:], LEVELS, axis=0),
         EXPANDED: stats.bounds_of(values[1:], size),
         BCA: bca_bounds(values, np.stack(left_out)),
-        BOOTSTRAP_T: studentised_bounds(values, errors),
     }
 
 
@@ -191,7 +143,7 @@ def simulated_coverage(
     for start in range(0, studies, BLOCK):
         shape = (min(BLOCK, studies - start), n_prompts)
         drawn = [own[rng.integers(len(own), size=shape)] for own in case.totals]
-        blocks.append(four_intervals(case, np.stack(drawn, axis=1), weights))
+        blocks.append(three_intervals(case, np.stack(drawn, axis=1), weights))
     rows = []
     for method in METHODS:
         low, high = np.concatenate([block[method] for block in blocks], axis=1)
