@@ -15,14 +15,13 @@ import click
 
 from data.drafts.distil import TrainedDraft, distil
 from data.drafts.texts import FOLDER, TextConfig, TrainingText, continuations
-from data.drafts.train import TrainConfig
+from data.drafts.train import TrainConfig, fill_card
 from data.training_prompts.compose import training_prompts
 from speclab.drafts.shipped import INDEX, SHIPPED, pair_of
 from speclab.models.pairs import Pair, load_model, load_pair
 from speclab.study.profiles import ModelSpec, Profile, load_profile
 from speclab.study.runs import RunError, write_facts
 
-CARD_MARKS = ("<!-- numbers: written by `python -m data.drafts.prepare` -->", "<!-- /numbers -->")
 # the first objective is trained with every seed, the others with the first seed
 ORDER = ("total-variation", "forward-kl", "reverse-kl", "sequence")
 SEEDS = (0, 1, 2)
@@ -130,14 +129,6 @@ def card_table(drafts: list[TrainedDraft]) -> str:
     return "\n".join(lines)
 
 
-def write_card(card: Path, table: str) -> None:
-    """Replace the table between the marks of the card."""
-    before, _, rest = card.read_text(encoding="utf-8").partition(CARD_MARKS[0])
-    after = rest.partition(CARD_MARKS[1])[2]
-    text = f"{before}{CARD_MARKS[0]}\n{table}\n{CARD_MARKS[1]}{after}"
-    card.write_text(text, encoding="utf-8")
-
-
 @click.command(help=__doc__)
 @click.option("--profile", "name", default="tiny", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=SHIPPED)
@@ -149,8 +140,8 @@ def main(name: str, out: Path, steps: int, prompts_per_domain: int) -> None:
         profile = load_profile(name, {"device": "cpu"}).replace(temperature=0.0)
         asked = wanted(load_pair(profile), profile, steps, prompts_per_domain)
         drafts = train_all(asked, out / name)
-        if (out / "README.md").is_file() and name == "tiny":
-            write_card(out / "README.md", card_table(drafts))
+        if name == "tiny":
+            fill_card(out / "README.md", card_table(drafts))
     except (ValueError, RunError, OSError, FloatingPointError) as error:
         print(f"speclab: {error}", file=sys.stderr)
         sys.exit(2)

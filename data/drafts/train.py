@@ -7,6 +7,7 @@ settings. A batch depends only on its number, so a resumed run ends with the sam
 
 import json
 import math
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -38,6 +39,35 @@ class TrainConfig:
     decay_share: float = 0.4
     checkpoint_every: int = 200
     seed: int = 0
+
+
+# ---- packed text --------------------------------------------------------------------------------
+
+
+class Stream:
+    """Packed tokens as rows of `context + 1`. The order is a permutation that depends on (seed,
+    epoch).
+    """
+
+    def __init__(self, tokens: np.ndarray, config: TrainConfig):
+        self.tokens, self.config = tokens, config
+        self.rows = (len(tokens) - 1) // config.context
+        if self.rows < 1:
+            raise ValueError(
+                f"training set of {len(tokens)} tokens: one row needs {config.context + 1}"
+            )
+
+    def _row(self, index: int) -> np.ndarray:
+        epoch, place = divmod(index, self.rows)
+        order = np.random.default_rng([self.config.seed, epoch]).permutation(self.rows)
+        start = order[place] * self.config.context
+        return self.tokens[start : start + self.config.context + 1]
+
+    def batch(self, step: int) -> torch.Tensor:
+        """The rows of one step, int64 (batch, context + 1)."""
+        first = step * self.config.batch
+        rows = [self._row(index) for index in range(first, first + self.config.batch)]
+        return torch.from_numpy(np.stack(rows).astype(np.int64))
 
 
 # ---- optimisers and their rate -------------------------------------------------------------------
@@ -173,3 +203,16 @@ def optimise(
             save_checkpoint(folder, model, opts, facts)
             bar.set_postfix(loss=f"{row['loss']:.2f}")
     return log
+
+
+# ---- model cards ---------------------------------------------------------------------------------
+
+NUMBERS = re.compile(r"(<!-- numbers\b[^>]*-->\n).*(<!-- /numbers -->)", re.DOTALL)
+
+
+def fill_card(page: Path, numbers: str) -> None:
+    """Replace what stands between the marks of a model card. A missing card is not written."""
+    if page.is_file():
+        text = page.read_text(encoding="utf-8")
+        filled = NUMBERS.sub(lambda m: f"{m[1]}{numbers}\n{m[2]}", text)
+        written(page, lambda path: path.write_text(filled, encoding="utf-8"))

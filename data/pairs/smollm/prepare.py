@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import json
 import random
-import re
 import sys
 import time
 from pathlib import Path
@@ -31,7 +30,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaModel
 
 from data.corpus import benchmark_ngrams, code_rows, math_rows, read_jsonl, reasoning_rows
-from data.drafts.train import FILE, TrainConfig, optimise
+from data.drafts.train import FILE, Stream, TrainConfig, fill_card, optimise
 from data.training_prompts.compose import ngrams, shingles, training_prompts
 from speclab.copying import repeats
 from speclab.estimates import stack
@@ -509,19 +508,6 @@ OWN_OF_FOUR = {"learn": 0, "distil": 3}  # batches of the target's text in every
 SKIP = {"learn": 0, "distil": 300}  # batches of the other text that an earlier phase used
 
 
-def text_batch(stream: np.ndarray, config: TrainConfig, number: int) -> Tensor:
-    """Rows of the packed text, int64 [batch, context + 1]. The order is a permutation that depends
-    on (seed, epoch).
-    """
-    count, rows = (len(stream) - 1) // config.context, []
-    for index in range(number * config.batch, (number + 1) * config.batch):
-        epoch, place = divmod(index, count)
-        order = np.random.default_rng([config.seed, epoch]).permutation(count)
-        start = order[place] * config.context
-        rows.append(stream[start : start + config.context + 1])
-    return torch.from_numpy(np.stack(rows).astype(np.int64))
-
-
 def weights_of(folder: Path) -> dict[str, Tensor]:
     """The draft's weights in a checkpoint of data.drafts.train."""
     path = folder / FILE
@@ -551,6 +537,7 @@ def train(args: argparse.Namespace) -> None:
     about = {"text": digest(stream), "kept": digest(draft.kept.numpy())}
     if phase != names[0]:
         about[names[0]] = digest(*(p.detach().numpy() for p in draft.parameters()))
+    packed = Stream(stream, config)
     own = OwnText(shards_at_start(args.work, phase), OWN_TEXTS) if share else None
 
     def batch(number: int) -> Tensor | dict[str, Tensor]:
@@ -558,7 +545,7 @@ def train(args: argparse.Namespace) -> None:
         own_before = number * share // 4
         if (number + 1) * share // 4 > own_before:
             return own.batch(own_before)
-        return text_batch(stream, config, SKIP[phase] + number - own_before)
+        return packed.batch(SKIP[phase] + number - own_before)
 
     texts = arrays_of(args.work / "look.safetensors")
 
@@ -678,7 +665,6 @@ ROWS_OF_CARD = {  # rows of the card: kind of run, column, whether loops are exc
     "sampled tokens in the draft's vocabulary": ("sampled", "said", False),
     "greedy positions in loops": ("greedy", "repeats", False),
 }
-NUMBERS = re.compile(r"(<!-- numbers -->\n).*(<!-- /numbers -->)", re.DOTALL)
 
 
 def acceptance() -> pd.DataFrame:
@@ -723,9 +709,7 @@ def card(args: argparse.Namespace) -> None:
         "c": round(ms["draft"] / ms["target"], 4),
     }
     write_json(HERE / "card.json", content)
-    page = HERE / "README.md"
-    text = NUMBERS.sub(rf"\1{numbers(content)}\n\2", page.read_text(encoding="utf-8"))
-    written(page, lambda path: path.write_text(text, encoding="utf-8"))
+    fill_card(HERE / "README.md", numbers(content))
 
 
 def numbers(content: dict) -> str:

@@ -20,13 +20,12 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from data.corpus import ASSISTANT, END, USER, Document, documents
-from data.drafts.train import TrainConfig, optimise
+from data.drafts.train import Stream, TrainConfig, fill_card, optimise
 from speclab.drafts.quantise import QuantisedCopy, quantise
 from speclab.study.runs import RunError
 
 VOCABULARY = 4096
 CALIBRATION_ROWS = 64
-CARD_MARKS = ("<!-- numbers: written by `make tiny-pair` -->", "<!-- /numbers -->")
 STEPS = {"draft": 2000, "target": 2000}
 # From this step on, the token that ends a user's turn is not learned. Models that learned it ended
 # plain prompts with the same words at once. We noticed this after 1,200 steps of the committed
@@ -122,32 +121,6 @@ def held_out_rows(
 
 
 # ---- training ------------------------------------------------------------------------------------
-
-
-class Stream:
-    """Packed tokens as rows of `context + 1`. The order is a permutation that depends on (seed,
-    epoch).
-    """
-
-    def __init__(self, tokens: np.ndarray, config: TrainConfig):
-        self.tokens, self.config = tokens, config
-        self.rows = (len(tokens) - 1) // config.context
-        if self.rows < 1:
-            raise ValueError(
-                f"training set of {len(tokens)} tokens: one row needs {config.context + 1}"
-            )
-
-    def _row(self, index: int) -> np.ndarray:
-        epoch, place = divmod(index, self.rows)
-        order = np.random.default_rng([self.config.seed, epoch]).permutation(self.rows)
-        start = order[place] * self.config.context
-        return self.tokens[start : start + self.config.context + 1]
-
-    def batch(self, step: int) -> torch.Tensor:
-        """The rows of one step, int64 (batch, context + 1)."""
-        first = step * self.config.batch
-        rows = [self._row(index) for index in range(first, first + self.config.batch)]
-        return torch.from_numpy(np.stack(rows).astype(np.int64))
 
 
 def next_token_loss(
@@ -248,28 +221,23 @@ def build_tiny_pair(
     last = pd.DataFrame({name: log[-1] for name, log in logs.items()})
     table = last.drop(index=["step", "minutes", "loss"])
     table = table.rename_axis("held-out loss, nats per token")
-    write_card(out / "README.md", table, facts)
+    fill_card(out / "README.md", numbers_of_card(table, facts))
     return table
 
 
-def write_card(path: Path, losses: pd.DataFrame, facts: dict) -> None:
-    """Write the numbers between the marks of the model card. A card without marks is unchanged."""
-    card = path.read_text(encoding="utf-8") if path.is_file() else ""
-    head, mark, rest = card.partition(CARD_MARKS[0])
-    if not mark:
-        return
+def numbers_of_card(losses: pd.DataFrame, facts: dict) -> str:
+    """The numbers of the model card, in Markdown."""
     names = [losses.index.name, *losses]
     cells = [[domain, *map("{:.2f}".format, row)] for domain, row in losses.iterrows()]
     lines = [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *cells)]
-    lines = ["", *lines, ""]
+    lines.append("")
     for name in losses:
         steps, minutes = facts["steps"][name], facts["minutes"][name]
         per_step = facts["tokens_per_step"]
         lines.append(f"{name}: {steps} steps of {per_step} tokens, {minutes:.0f} minutes.")
     tokens, documents = facts["corpus_tokens"], sum(facts["documents"].values())
-    lines += [f"The text has {tokens} training tokens in {documents} documents.", ""]
-    _, _, after = rest.partition(CARD_MARKS[1])
-    path.write_text(head + mark + "\n".join(lines) + CARD_MARKS[1] + after, encoding="utf-8")
+    lines.append(f"The text has {tokens} training tokens in {documents} documents.")
+    return "\n".join(lines)
 
 
 @click.command()
