@@ -14,7 +14,7 @@ import argparse
 import json
 import random
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +57,6 @@ from speclab.cli.pack import pack
 from speclab.models.folder import ModelFolder
 from speclab.models.head import unrolled
 from speclab.models.pairs import load_pair
-from speclab.models.timing import costs_of, pass_times
 from speclab.models.trimmed import base_embedding
 from speclab.plain import read_json
 from speclab.score import with_hits
@@ -620,22 +619,9 @@ def card(args: argparse.Namespace) -> None:
             "log": log,
         }
     shipped = max(SETS, key=lambda name: hits[name])
-    costs = read_json(args.work / "costs.json", "run `costs` first", dict)
-    made = {"shipped": shipped, "heads": heads, "costs": costs}
+    made = {"shipped": shipped, "heads": heads}
     made |= {"trained": trained(heads), "expected": EXPECTED}
     write_json(HERE / "head" / "card.json", made)
-
-
-def costs(args: argparse.Namespace) -> None:
-    """Measure what passes of the draft and of the head in `--folder` cost on one thread, and write
-    `costs.json`.
-    """
-    torch.set_num_threads(1)
-    found, own = {}, load_profile("smollm")
-    for drafter, spec in {"draft": own.draft, "head": ModelSpec(str(args.folder))}.items():
-        pair = load_pair(own.replace(draft=spec))
-        found[drafter] = asdict(costs_of(pass_times(pair, SIZES)))
-    write_json(args.work / "costs.json", found)
 
 
 def seeds(args: argparse.Namespace) -> None:
@@ -670,8 +656,7 @@ def ship(args: argparse.Namespace) -> None:
             pack(run, folder / path.name, licence=load_profile("smollm").notes.licence)
 
 
-SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 17)  # tokens per pass
-STEPS = (prompts, write, look, train, export, record, costs, card, ship, seeds, ablate, ablation)
+STEPS = (prompts, write, look, train, export, record, card, ship, seeds, ablate, ablation)
 
 
 def main() -> None:
@@ -684,15 +669,15 @@ def main() -> None:
     parser.add_argument("--set", choices=SETS, help="of training prompts (train, export, record)")
     parser.add_argument("--seed", type=int, default=SEED, help="of a head (train, ablate, ...)")
     parser.add_argument("--reads", choices=READS, default=READS[0], help="features (ablate)")
-    parser.add_argument("--folder", type=Path, help="of a head (record, costs)")
+    parser.add_argument("--folder", type=Path, help="of a head (record)")
     parser.add_argument("--shipped", action="store_true", help="record all kinds of run (record)")
     args = parser.parse_args()
     if args.step == "prompts" and not args.data:
         parser.error("prompts needs --data: the folder of the training text")
     if args.step in ("train", "export", "record") and not args.set:
         parser.error(f"{args.step} needs --set: {' or '.join(SETS)}")
-    if args.step in ("record", "costs") and not args.folder:
-        parser.error(f"{args.step} needs --folder: the folder of a head")
+    if args.step == "record" and not args.folder:
+        parser.error("record needs --folder: the folder of a head")
     {step.__name__: step for step in STEPS}[args.step](args)
 
 
