@@ -93,7 +93,7 @@ def check_rule(rule: str, shape: Shape, sampling: Sampling) -> None:
     if (needs_chain and not shape.is_chain) or (is_drawn and not shape.tree):
         raise ValueError(
             f"rule={rule!r} draws the draft's tokens: rejection needs a chain (such as chain:4), "
-            "without-replacement a static tree; use point-mass for any tree"
+            "without-replacement needs a static tree; use point-mass for any tree"
         )
 
 

@@ -81,12 +81,9 @@ class Estimates:
         require(self.frame, NUMBERS, "estimates")
 
     @classmethod
-    def stacked(
-        cls, parts: "Mapping[str, Estimates | pd.DataFrame]", key: str, digits: int = 2
-    ) -> "Estimates":
+    def stacked(cls, parts: "Mapping[str, Estimates | pd.DataFrame]", key: str) -> "Estimates":
         """Several tables as one. The new first column `key` names the table of each row."""
-        frames = {name: getattr(part, "frame", part) for name, part in parts.items()}
-        return cls(stack(frames, key), digits)
+        return cls(stack({name: getattr(part, "frame", part) for name, part in parts.items()}, key))
 
     @classmethod
     def exact(cls, key: str, lines: Mapping[str, Any], x: str, at: Any) -> "Estimates":

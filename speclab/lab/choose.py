@@ -40,8 +40,7 @@ UNKNOWN = "unknown"  # the label of a prompt whose domain is not known
 PROMPT = ["prompt_id", "domain"]
 SUMS = ["emitted", "cost", "target_passes", "draft_passes"]
 # columns of `how_sure`
-SURE = ["speedup", "low", "high", "share_best"]
-SURE += ["behind", "behind_low", "behind_high"]
+SURE = ["speedup", "low", "high", "share_best", "behind", "behind_low", "behind_high"]
 Settings = Mapping[str, Tree]
 
 
@@ -61,9 +60,8 @@ def fastest(speedup: np.ndarray) -> np.ndarray:
 
 def fastest_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The row of each domain's fastest setting, from a table with a column `speedup`."""
-    groups = table.groupby("domain", sort=False, observed=True)["speedup"]
-    best = [speedups.index[fastest(speedups)] for _, speedups in groups]
-    return table.loc[best]
+    by_domain = table.groupby("domain", sort=False, observed=True)
+    return table.loc[by_domain["speedup"].idxmax()]
 
 
 def how_sure(speedup: np.ndarray, settings: Sequence, prompts: Resampling) -> pd.DataFrame:
@@ -269,12 +267,9 @@ def setting_by_domain(by_prompt: PromptCosts) -> dict[str, str]:
     """The fastest setting of each domain. UNKNOWN has the fastest setting of all prompts, for a
     prompt whose domain is not known.
     """
-    prompts = by_prompt.prompts
-    cost = pd.DataFrame(by_prompt.cost).groupby(prompts["domain"]).sum()
-    cost = cost.loc[list(domains_in(prompts))]
+    cost = pd.DataFrame(by_prompt.cost).groupby(by_prompt.prompts["domain"], sort=False).sum()
     cost.loc[UNKNOWN] = cost.sum()
-    number = fastest(1 / cost.to_numpy())
-    best = by_prompt.settings[number]
+    best = by_prompt.settings[fastest(1 / cost.to_numpy())]
     return dict(zip(cost.index, best.tolist(), strict=True))
 
 

@@ -7,7 +7,7 @@ prompts without the wrapper around each problem. The other is a second prompt se
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import pandas as pd
 
@@ -66,11 +66,6 @@ class PromptSet:
     def trace(self) -> pd.DataFrame:
         """The texts, one row per position."""
         return self.text.trace
-
-    @property
-    def prompts(self) -> pd.Series:
-        """Number of prompts by domain."""
-        return self.trace.groupby("domain", sort=False)["prompt_id"].nunique()
 
     def shown(self, table: Estimates, *more: str) -> pd.DataFrame:
         """The rows of a table by domain in which the set has new texts. In other domains it would
@@ -136,10 +131,7 @@ def _where(text: Text, is_kept: pd.Series) -> Text:
     return replace(text, trace=trace, nodes=nodes)
 
 
-Sets = TypeVar("Sets", bound=Text | PromptSet)
-
-
-def with_all_domains(sets: Mapping[str, Sets]) -> dict[str, Sets]:
+def with_all_domains(sets: Mapping[str, Any]) -> dict[str, Any]:
     """The sets that have every domain of the first set, `OWN`, so that means of domains compare."""
     domains = {*sets[OWN].trace["domain"]}
     return {name: each for name, each in sets.items() if domains <= {*each.trace["domain"]}}

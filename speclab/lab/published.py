@@ -63,7 +63,6 @@ def comparison(
     half: tokens of a position bin of Table V. ValueError: no nodes, or no position in a bin.
     """
     frame = published(table)
-    score.require(run.nodes, ["domain", "prompt_id"], "nodes")
     domains = score.domains_in(run.nodes)
     if set(domains) < set(DOMAINS):
         frame = frame[frame["domain"] != ALL]  # the paper's is a mean of other domains
@@ -126,7 +125,6 @@ def _estimates(
     """
     if pd.notna(position_bin):
         rows = rows[rows["position"] // half == position_bin]
-    score.require(rows, [], f"position bin {position_bin} of this run")
     values = stats.by_domain(rows, estimator).frame
     unused = {ALL, POOLED} - {whole}
     is_unused = values["domain"].isin(unused)

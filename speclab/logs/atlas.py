@@ -36,8 +36,7 @@ CONVERSATION = "chat"  # the task with MT-Bench's categories
 @lru_cache
 def sources() -> dict[str, Any]:
     """`sources.yaml`: repositories, mt_bench, runs, left_out. ValueError if it is damaged."""
-    facts: dict[str, Any] = read_yaml(SOURCES, "restore it from the repository", dict)
-    return facts
+    return dict(read_yaml(SOURCES, "restore it from the repository", dict))
 
 
 def runs() -> pd.DataFrame:

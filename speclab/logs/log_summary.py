@@ -23,9 +23,6 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
     blocks = int(log.sums["blocks"].sum())
     size = f"{counted(log.requests, 'request')}, {counted(blocks, 'target pass')}"
     lines = [f"{folder} holds a log in the format {log.format}: {size}."]
-    if log.left_out:
-        answers = counted(log.left_out, "answer")
-        lines.append(f"{answers} took no target pass (one token at most): left out.")
     lines.append("Tokens per target pass, with 95 % intervals over requests:")
     rows = tokens_per_pass(log.sums, logs.resamples(log)).frame
     for row in (rows if len(rows) > 2 else rows.tail(1)).itertuples():  # of one domain only EVERY

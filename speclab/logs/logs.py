@@ -1,9 +1,9 @@
 """Logs of other decoders: read, checked, as `passes`, and as a folder.
 
-A format is a function from one JSON line to `Entry`s; `FORMATS` lists them in the order in which
-they are recognised. A log with counts per pass gives `passes`; a log with totals per request gives
-the same per-prompt sums and no passes. Nothing of a text is kept. `save` writes a log as a folder
-of one table and a manifest, and `opened` reads such a folder or a log file.
+A format is a function from one JSON line to `Entry`s; `FORMATS` lists them, and `MARKS` how they
+are recognised. A log with counts per pass gives `passes`; a log with totals per request gives the
+same per-prompt sums and no passes. Nothing of a text is kept. `save` writes a log as a folder of
+one table and a manifest, and `opened` reads such a folder or a log file.
 
 Where the formats come from, and what their fields count: `data/engines/README.md`.
 """
@@ -13,7 +13,10 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,9 +35,8 @@ HEURISTIC = "heuristic"
 PREFIX = re.compile(r"^(chat)?cmpl-")  # of vLLM's id of a response
 MOST = 10_000_000  # tokens or passes of an answer
 SUMS = [*passes.REQUEST, *passes.SUMS]
-MOST_WEIGHTS, FEWEST_RESAMPLES = 20_000_000, 200  # of `resamples`
 SCHEMA = "speclab log, 1"
-FACTS = ["format", "sources", "drafted", "left_out"]  # of a log, in its manifest
+FACTS = ["format", "sources"]  # of a log, in its manifest
 MANIFEST, PASSES, TOTALS = "manifest.json", "passes.parquet", "sums.parquet"
 AGAIN = "write the folder again with `python -m speclab log FILE --out FOLDER --force`"
 
@@ -67,17 +69,12 @@ Entry = Answer | Totals
 class Log:
     """A log as it was read: its format, `passes` (None: the log has totals only), the per-prompt
     `sums` of `passes.sums_by_request`, and the SHA-256 of each source by name.
-
-    drafted: the draft length that the reader named ("": the log says it, or nobody does).
-    left_out: answers without a target pass, whose only token came with the prompt's own pass.
     """
 
     format: str
     passes: pd.DataFrame | None
     sums: pd.DataFrame
     sources: dict[str, str]
-    drafted: str = ""
-    left_out: int = 0
 
     @property
     def requests(self) -> int:
@@ -89,7 +86,7 @@ def resamples(log: Log) -> int:
     """How many resamples a log's intervals use: RESAMPLES, and fewer for very many requests, so
     that the weights fit into memory.
     """
-    return min(RESAMPLES, max(MOST_WEIGHTS // log.requests, FEWEST_RESAMPLES))
+    return min(RESAMPLES, max(20_000_000 // log.requests, 200))
 
 
 # ---- formats -------------------------------------------------------------------------------------
@@ -109,10 +106,7 @@ def counts(facts: Mapping[str, Any], name: str) -> list[int]:
     if not isinstance(values, list):
         raise ValueError(f"{name}={brief(values)}: a list of whole numbers is needed")
     for value in values:
-        if type(value) is not int or not 0 <= value <= MOST:
-            raise ValueError(
-                f"{name} has {brief(value)}: whole numbers from 0 to {MOST:,} are needed"
-            )
+        whole_number({name: value}, name)
     return values
 
 
@@ -140,25 +134,17 @@ def _per_step(facts: Mapping[str, Any], tokens: int | None, who: tuple[str, str]
             emitted = max(tokens - 1, 0)
         return Totals(*who, blocks=blocks, accepted=accepted, emitted=emitted, drafted=drafted)
     steps, tried = counts(facts, "per_step_accepted"), counts(facts, "per_step_drafted")
-    for name, total, stated in (
-        ("per_step_accepted has", len(steps), blocks),
-        ("per_step_accepted adds up to", sum(steps), accepted),
-        ("per_step_drafted adds up to", sum(tried), drafted),
-    ):
-        if total != stated:
-            raise ValueError(f"{name} {total}, and the line's total is {stated}")
+    if (len(steps), sum(steps), sum(tried)) != (blocks, accepted, drafted):
+        raise ValueError("per_step_accepted and per_step_drafted do not add up to the totals")
     plain = 0 if tokens is None else max(tokens - 1 - accepted - blocks, 0)
     return Answer(*who, steps, tried, tokens=tokens, before=1, plain=plain)
 
 
-def _vllm(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+def _vllm(line: Mapping[str, Any]) -> Iterator[Entry]:
     """A response of vLLM with --per-request-spec-decode-metrics, or its last streamed chunk. The
     request's own id follows a PREFIX.
     """
-    metrics = line.get("metrics")
-    if not isinstance(metrics, dict) or "speculative_decoding" not in metrics:
-        return None
-    facts = metrics["speculative_decoding"]
+    facts = line["metrics"]["speculative_decoding"]
     if facts is None:
         raise ValueError(
             "metrics.speculative_decoding is null: vLLM reports it for requests with n=1 only"
@@ -166,70 +152,43 @@ def _vllm(line: Mapping[str, Any]) -> Iterator[Entry] | None:
     usage = line.get("usage") or {}
     tokens = whole_number(usage, "completion_tokens") if "completion_tokens" in usage else None
     name = PREFIX.sub("", _identity(line.get("id")))
-    return iter([_per_step(facts, tokens, (name, UNKNOWN))])
+    yield _per_step(facts, tokens, (name, UNKNOWN))
 
 
-def _aiperf(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+def _aiperf(line: Mapping[str, Any]) -> Iterator[Entry]:
     """A record of AIPerf's profile_export.jsonl."""
-    facts = line.get("spec_decode_acceptance")
-    if not isinstance(facts, dict):
-        return None
-    known = line.get("metadata") or {}
+    facts, known = line["spec_decode_acceptance"], line.get("metadata") or {}
     names = (known.get("x_request_id"), known.get("conversation_id"), facts.get("request_id"))
     tokens = None
     if facts.get("completion_tokens") is not None:
         tokens = whole_number(facts, "completion_tokens")
-    return iter([_per_step(facts, tokens, (_identity(*names), UNKNOWN))])
+    yield _per_step(facts, tokens, (_identity(*names), UNKNOWN))
 
 
-def _sglang(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+def _sglang(line: Mapping[str, Any]) -> Iterator[Entry]:
     """A response of SGLang: meta_info with totals, the prompt's own token among its completion
     tokens.
     """
-    facts = line.get("meta_info")
-    if not isinstance(facts, dict) or "spec_verify_ct" not in facts:
-        return None
+    facts = line["meta_info"]
     blocks, tokens = whole_number(facts, "spec_verify_ct"), whole_number(facts, "completion_tokens")
     emitted = max(tokens - 1, 0)
+    accepted, drafted = max(emitted - blocks, 0), None
     if "spec_num_correct_drafts" in facts:
         accepted = whole_number(facts, "spec_num_correct_drafts")
-    else:
-        accepted = max(emitted - blocks, 0)
-    drafted = None
     if "spec_num_proposed_drafts" in facts:
         drafted = whole_number(facts, "spec_num_proposed_drafts")
     name = _identity(facts.get("id"), line.get("id"))
-    return iter([Totals(name, UNKNOWN, blocks, accepted, emitted, drafted)])
+    yield Totals(name, UNKNOWN, blocks, accepted, emitted, drafted)
 
 
-def _spec_bench(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+def _spec_bench(line: Mapping[str, Any]) -> Iterator[Entry]:
     """A line of Spec-Bench or a fork: accept_lengths of all turns in a row, cut by decoding_steps;
-    each length counts the target's own token.
+    each length counts the target's own token. REST writes a colon into the name.
     """
-    choices = _choices(line)
-    return _spec_bench_answers(line, choices) if choices and _lengths_name(choices[0]) else None
-
-
-def _choices(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The answers of a question; []: the line is no question."""
-    choices = line.get("choices")
-    is_question = "question_id" in line and isinstance(choices, list)
-    return choices if is_question and choices and isinstance(choices[0], dict) else []
-
-
-def _lengths_name(choice: Mapping[str, Any]) -> str:
-    """How a choice spells its accept lengths (REST writes a colon into the name); "": it has
-    none.
-    """
-    return next((name for name in ("accept_lengths", "accept_lengths:") if name in choice), "")
-
-
-def _spec_bench_answers(
-    line: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]
-) -> Iterator[Entry]:
     who = _identity(line["question_id"]), str(line.get("category", UNKNOWN))
-    for choice in choices:
-        lengths = counts(choice, _lengths_name(choice))
+    for choice in line["choices"]:
+        is_usual = "accept_lengths" in choice
+        lengths = counts(choice, "accept_lengths" if is_usual else "accept_lengths:")
         steps, tokens = _steps_of_turns(choice, len(lengths)), counts(choice, "new_tokens")
         if sum(steps) != len(lengths) or len(steps) != len(tokens):
             raise ValueError(
@@ -240,7 +199,7 @@ def _spec_bench_answers(
         for turn, (count, emitted) in enumerate(zip(steps, tokens, strict=True)):
             of_turn = lengths[first : first + count]
             first += count
-            if count and sum(of_turn) == emitted - 1 and "accept_lengths" not in choice:
+            if count and sum(of_turn) == emitted - 1 and not is_usual:
                 of_turn[0] += 1  # REST's first length leaves one token out
             if 0 in of_turn:
                 raise ValueError("accept_lengths has 0: each length counts the target's own token")
@@ -257,46 +216,35 @@ def _steps_of_turns(choice: Mapping[str, Any], lengths: int) -> list[int]:
     return [count + 1 for count in steps] if is_from_0 else steps
 
 
-def _eagle(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+def _eagle(line: Mapping[str, Any]) -> Iterator[Entry]:
     """A line of EAGLE's or Medusa's answers: tokens and passes per turn; `idxs` counts the passes
     from 0.
     """
-    choices = _choices(line)
-    if not choices or "idxs" not in choices[0]:
-        return None
     who = _identity(line["question_id"]), str(line.get("category", UNKNOWN))
-
-    def answers() -> Iterator[Entry]:
-        for choice in choices:
-            last, tokens = counts(choice, "idxs"), counts(choice, "new_tokens")
-            if len(last) != len(tokens):
-                raise ValueError(f"idxs has {len(last)} turns and new_tokens {len(tokens)}")
-            for turn, (index, emitted) in enumerate(zip(last, tokens, strict=True)):
-                blocks = index + 1
-                accepted = max(emitted - blocks, 0)
-                yield Totals(*who, blocks, accepted, emitted, turn=turn)
-
-    return answers()
+    for choice in line["choices"]:
+        last, tokens = counts(choice, "idxs"), counts(choice, "new_tokens")
+        if len(last) != len(tokens):
+            raise ValueError(f"idxs has {len(last)} turns and new_tokens {len(tokens)}")
+        for turn, (index, emitted) in enumerate(zip(last, tokens, strict=True)):
+            accepted = max(emitted - index - 1, 0)
+            yield Totals(*who, index + 1, accepted, emitted, turn=turn)
 
 
-def _speclab(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+def _speclab(line: Mapping[str, Any]) -> Iterator[Entry]:
     """A line of `python -m speclab decode`."""
-    if "accepted_per_step" not in line or "target_passes" not in line:
-        return None
     if "drafted_per_step" not in line:
         raise ValueError(
             "it has no drafted_per_step, because an earlier version of the kit decoded it: decode "
             "the prompts again (decode --force)"
         )
-    accepted = counts(line, "accepted_per_step")
-    drafted = counts(line, "drafted_per_step")
-    tokens = len(counts(line, "token_ids"))
+    accepted, drafted, ids = (
+        counts(line, name) for name in ("accepted_per_step", "drafted_per_step", "token_ids")
+    )
     who = _identity(line.get("prompt_id")), str(line.get("domain", UNKNOWN))
-    return iter([Answer(*who, accepted, drafted, tokens=tokens)])
+    yield Answer(*who, accepted, drafted, tokens=len(ids))
 
 
-Reader = Callable[[Mapping[str, Any]], Iterator[Entry] | None]
-FORMATS: dict[str, Reader] = {
+FORMATS: dict[str, Callable[[Mapping[str, Any]], Iterator[Entry]]] = {
     "vllm": _vllm,
     "aiperf": _aiperf,
     "sglang": _sglang,
@@ -304,6 +252,16 @@ FORMATS: dict[str, Reader] = {
     "eagle": _eagle,
     "speclab": _speclab,
 }
+# where a line has a field that no format above has, and the name of its format
+MARKS: list[tuple[Any, ...]] = [
+    ("metrics", "speculative_decoding", "vllm"),
+    ("spec_decode_acceptance", "aiperf"),
+    ("meta_info", "spec_verify_ct", "sglang"),
+    ("choices", 0, "accept_lengths", "spec-bench"),
+    ("choices", 0, "accept_lengths:", "spec-bench"),
+    ("choices", 0, "idxs", "eagle"),
+    ("accepted_per_step", "speclab"),
+]
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -337,13 +295,10 @@ def _values_of(text: str, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 def recognised(line: Any, where: str) -> str:
     """The format of a line. ValueError where none fits."""
-    for name, reader in FORMATS.items():
-        try:
-            entries = reader(line) if isinstance(line, dict) else None
-        except (ValueError, AttributeError, LookupError, TypeError):
-            return name
-        if entries is not None:
-            return name
+    for *path, name in MARKS:
+        with suppress(LookupError, TypeError):
+            reduce(getitem, path, line)
+            return str(name)
     fields = brief([*line] if isinstance(line, dict) else line)
     raise ValueError(
         f"{where}: no format fits; the line has {fields}. Formats are {', '.join(FORMATS)}"
@@ -390,8 +345,7 @@ def read_log(
                     entries.append(entry)
     if not entries:
         raise ValueError(f"{', '.join(sources)}: no request with a target pass to read")
-    log = _log(kind, entries, sources)
-    return replace(log, drafted=length, left_out=len(seen) - len(entries))
+    return _log(kind, entries, sources)
 
 
 def _entries(
@@ -401,10 +355,7 @@ def _entries(
     format does not say them. ValueError names the line.
     """
     try:
-        entries = FORMATS[kind](line) if isinstance(line, dict) else None
-        if entries is None:
-            raise ValueError(f"it is no line of the format {kind}")
-        for entry in entries:
+        for entry in FORMATS[kind](line):
             domain = entry.domain if domains is None else domains.get(entry.prompt_id)
             if domain is None:
                 raise ValueError(f"request {entry.prompt_id!r} is not among the prompts")

@@ -20,7 +20,6 @@ import pandas as pd
 
 from speclab import replay
 from speclab.plain import Array
-from speclab.score import require
 
 COLUMNS = ["prompt_id", "domain", "turn", "step", "start", "remaining"]
 COLUMNS += ["drafted", "accepted", "emitted"]
@@ -108,7 +107,6 @@ def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
 
 def of_replay(blocks: pd.DataFrame) -> pd.DataFrame:
     """The blocks of `replay.replay` as passes: a decoder's, or one from every start."""
-    require(blocks, ["prompt_id", "domain", "start", "remaining", *replay.COUNTS], "blocks")
     step = blocks.groupby("prompt_id", sort=False).cumcount()
     return blocks.assign(turn=0, step=step)[COLUMNS]
 
@@ -147,13 +145,8 @@ def trace_of(passes: pd.DataFrame, unknown: str) -> pd.DataFrame:
     It needs a chain at T = 0 by a draft whose q does not depend on where the block began. An
     accepted token is a hit and the token after a rejection a miss. The token after a fully accepted
     draft is `unknown`: HITS or MISSES. Positions count from the first pass; prompt_id holds the
-    turn. ValueError where the log does not say how many tokens were drafted.
+    turn. The log must say how many tokens were drafted.
     """
-    if passes["drafted"].isna().any():
-        raise ValueError(
-            "passes: the log does not say how many tokens each pass drafted, so no other gamma can "
-            "be judged; name the draft length (--drafted)"
-        )
     rows = passes.loc[passes.index.repeat(passes["emitted"])]
     ahead = rows.groupby(level=0).cumcount()
     is_hit = ahead < rows["accepted"]
