@@ -37,7 +37,6 @@ import pandas as pd
 import torch
 from IPython.display import HTML, display
 
-from speclab import cost
 from speclab.decode import Step, decode
 from speclab.estimates import Estimates
 from speclab.explore import page
@@ -458,7 +457,7 @@ gammas = np.arange(1, 9)
 alpha = np.minimum(p_table, q_table).sum(axis=1).mean()
 formula = (1 - alpha ** (gammas + 1)) / (1 - alpha)
 assert np.allclose(formula, [words_per_pass(p_table, q_table, stop, g) for g in gammas])
-assert np.allclose(formula, cost.block_efficiency_iid(alpha, gammas))
+assert np.allclose(formula, [sum(alpha**i for i in range(gamma + 1)) for gamma in gammas])
 print(f"alpha = {alpha:.2f}, at most {1 / (1 - alpha):.1f} words per pass")
 
 # %% [markdown]

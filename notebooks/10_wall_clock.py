@@ -153,7 +153,8 @@ of_runs = [costs, *(timing_runs.mean_costs(rows) for _, rows in earlier)]
 timing_runs.write(weights, formats, torch.get_num_threads(), clock.by_round)
 ctx.say(
     f"A target pass over one token takes {costs.target_ms:.1f} ms with {context} tokens in the "
-    f"cache. A draft pass takes c = {costs.c():.3f} of it. {cost.loop_in_words(costs)} {refused}"
+    f"cache. A draft pass takes c = {costs.c():.3f} of it and the loop around them o = "
+    f"{costs.overhead:.2f} per chain. {refused}"
 )
 
 # %% [markdown]
@@ -395,7 +396,7 @@ ctx.table(
 
 # %%
 chained = runs.load_or_record(settings, "chain")
-starts = stopping.chains(chained.nodes, settings.max_new_tokens, pair.draft.by_start)
+starts = stopping.chains(chained.nodes, settings.max_new_tokens)
 SHOWN = stopping.FIXED, "confidence"
 fits = {method: stopping.fit_rule(starts, costs, method, folds) for method in SHOWN}
 stopped = choose.speeds(fits).table(key="method").without(domain=[ALL, POOLED])

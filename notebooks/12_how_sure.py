@@ -287,7 +287,7 @@ ctx.say(
 
 # %%
 dots = greedy.trace.groupby(["domain", "prompt_id"], observed=True, sort=False)["hit"].mean()
-numbers = stats.by_domain(*greedy.accepted()).without(domain=[ALL, POOLED]).frame
+numbers = stats.by_domain(greedy.trace, greedy.acceptance).without(domain=[ALL, POOLED]).frame
 numbers[stats.NUMBERS] *= 100
 ctx.strips(
     {"": (dots.mul(100).reset_index(), numbers)},

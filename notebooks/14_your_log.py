@@ -265,8 +265,7 @@ else:
 # draft were; their tokens count at the end of the answer, and the bounds are approximate.
 
 # %%
-made_by = log_gammas.OF_FORMAT.get(whole.format, drafts)  # some formats say what drafted
-reason = log_gammas.why_no_bounds(passes, made_by, temperature)
+reason = log_gammas.why_no_bounds(passes, drafts, temperature)
 if reason:
     ctx.say(reason)
 

@@ -1,5 +1,4 @@
-"""Prompt lookup: proposing a block by copying from the text so far, its exact replay, and the
-positions at which a text repeats itself.
+"""Prompt lookup: proposing a block by copying from the text so far, and its exact replay.
 
 Before each block we look up the last tokens in the text so far. The longest suffix of at most
 LONGEST tokens that occurred before is used, at its most recent occurrence. The tokens that followed
@@ -10,14 +9,11 @@ copied tokens. Source: Saxena, 'Prompt Lookup Decoding' (2023).
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
 from speclab.plain import Array
-from speclab.score import require
 
 LONGEST = 8  # most tokens of a match
 MOST = 16  # most tokens of a copy
-REPEATED = 4  # tokens of a sequence that counts as repeated
 
 
 def matches(ids: Array, longest: int = LONGEST) -> tuple[Array, Array]:
@@ -82,31 +78,3 @@ def replayed(
     same = proposed == wanted
     accepted = same.cumprod(axis=1).sum(axis=1)
     return matched, accepted * (matched > 0)
-
-
-def repeats(trace: pd.DataFrame, n: int = REPEATED) -> pd.Series:
-    """Marks positions whose token completes a sequence of `n` tokens that occurred earlier in the
-    same text, without its prompt. The two occurrences may overlap. Returns bool, aligned with the
-    rows of `trace`, which may be in any order.
-
-    The greedy text of a small model often falls into loops. A draft that copies then looks good
-    although the text is hardly language. The mark looks back only. It omits the first tokens of a
-    loop and the token that leaves it.
-
-    `trace` needs prompt_id, position (from 0 in each text) and token. With a column `seed`, each
-    seed is its own text. Raises ValueError for missing columns and for positions that are missing
-    or occur twice.
-    """
-    require(trace, ["prompt_id", "position", "token"], "trace")
-    of_text = ["prompt_id", "seed"] if "seed" in trace else ["prompt_id"]
-    rows = trace.reset_index(drop=True).sort_values([*of_text, "position"])
-    texts = rows.groupby(of_text, observed=True, sort=False)
-    wrong = rows["position"] != texts.cumcount()
-    if wrong.any():
-        raise ValueError(
-            f"trace: the positions of prompt {rows['prompt_id'][wrong.idxmax()]!r} are not 0, 1, "
-            "2, …, each once: mark whole texts first, then filter"
-        )
-    marks = [matches(tokens.to_numpy(), n)[0][1:] == n for _, tokens in texts["token"]]
-    marked = pd.Series(np.concatenate(marks), rows.index)
-    return pd.Series(marked.sort_index().to_numpy(), trace.index, name="repeats")

@@ -89,15 +89,11 @@ def check_rule(rule: str, shape: Shape, sampling: Sampling) -> None:
             f"rule={rule!r} at temperature {sampling.temperature}: greedy needs temperature 0, "
             "the other rules need a temperature above 0"
         )
-    if RULES[rule].chain_only and not shape.is_chain:
+    needs_chain, is_drawn = RULES[rule].chain_only, RULES[rule].sampled
+    if (needs_chain and not shape.is_chain) or (is_drawn and not shape.tree):
         raise ValueError(
-            f"rule={rule!r} needs a chain of sampled tokens (such as chain:4), not a tree; "
-            "for trees use point-mass or without-replacement"
-        )
-    if RULES[rule].sampled and not shape.tree:
-        raise ValueError(
-            f"rule={rule!r} needs a static tree, because the nodes of a dynamic tree are chosen by "
-            "probability, not sampled; use point-mass"
+            f"rule={rule!r} draws the draft's tokens: rejection needs a chain (such as chain:4), "
+            "without-replacement needs a static tree; use point-mass for any tree"
         )
 
 

@@ -81,38 +81,20 @@ class Estimates:
         require(self.frame, NUMBERS, "estimates")
 
     @classmethod
-    def stacked(
-        cls, parts: "Mapping[str, Estimates | pd.DataFrame]", key: str, digits: int = 2
-    ) -> "Estimates":
+    def stacked(cls, parts: "Mapping[str, Estimates | pd.DataFrame]", key: str) -> "Estimates":
         """Several tables as one. The new first column `key` names the table of each row."""
-        frames = {name: getattr(part, "frame", part) for name, part in parts.items()}
-        return cls(stack(frames, key), digits)
+        return cls(stack({name: getattr(part, "frame", part) for name, part in parts.items()}, key))
 
     @classmethod
     def exact(cls, key: str, lines: Mapping[str, Any], x: str, at: Any) -> "Estimates":
         """Curves without intervals. `lines` maps a name to its values at the values `at` of the
         column `x`. The new first column `key` holds the name.
         """
-        places = pd.DataFrame({x: at})
-        curves = {name: without_interval(places, ys) for name, ys in lines.items()}
+        places = pd.DataFrame({x: at}).assign(low=np.nan, high=np.nan)
+        curves = {name: places.assign(estimate=ys) for name, ys in lines.items()}
         return cls(stack(curves, key))
 
-    @classmethod
-    def of(cls, table: pd.DataFrame, name: str, keys: list[str], digits: int = 2) -> "Estimates":
-        """Select the columns `name`, `name`_low and `name`_high of a table with one row per
-        combination of `keys`.
-        """
-        columns = [*keys, name, f"{name}_low", f"{name}_high"]
-        require(table, columns, "table")
-        return cls(table[columns].set_axis([*keys, *NUMBERS], axis=1), digits)
-
     # ---- select ----------------------------------------------------------------------------------
-
-    @property
-    def keys(self) -> list[str]:
-        """Names of the columns that identify a number."""
-        columns = list(self.frame.columns)
-        return columns[: columns.index("estimate")]
 
     def at(self, **keys: Any) -> "Estimates":
         """The rows where every named column has the given value, or one of a list of values. Raises
@@ -145,15 +127,6 @@ class Estimates:
         """The rows whose estimate is a number; possibly no rows."""
         return self.frame.dropna(subset="estimate")
 
-    def defined(self) -> "Estimates":
-        """The rows whose estimate is a number. Raises ValueError if there are no rows."""
-        return self._of_rows(self.known)
-
-    def groups(self, key: str) -> "Iterator[tuple[Any, Estimates]]":
-        """(value, rows with this value) for every value of a key, in order of appearance."""
-        for value in pd.unique(self.frame[key]):
-            yield value, self.at(**{key: value})
-
     def rows(self) -> Iterator[Any]:
         """The rows as named tuples."""
         rows: Iterator[Any] = self.frame.itertuples(index=False)
@@ -163,10 +136,7 @@ class Estimates:
     def row(self) -> Any:
         """The only row of the table. Raises ValueError for more or fewer rows."""
         if len(self.frame) != 1:
-            raise ValueError(
-                f"{len(self.frame)} estimates instead of one: "
-                f"select one with .at({', '.join(self.keys)}=…)"
-            )
+            raise ValueError(f"{len(self.frame)} estimates instead of one: select one with .at(…)")
         return next(self.rows())
 
     @property
@@ -209,14 +179,8 @@ class Estimates:
     # ---- sentences -------------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        """A single number with its interval. Several numbers become a list, named by the first key
-        whose values differ.
-        """
-        if len(self.frame) == 1:
-            return self._cell(self.row)
-        differing = [key for key in self.keys if self.frame[key].nunique() > 1]
-        names, *_ = differing or self.keys
-        return self.listed(names)
+        """The number of a table with one row, with its interval."""
+        return self._cell(self.row)
 
     def listed(self, names: str = "domain") -> str:
         """A list such as 'code 0.56 [0.55, 0.58], math 0.61 [0.60, 0.63] and chat 0.43 [0.41,
@@ -224,14 +188,6 @@ class Estimates:
         """
         members = [f"{getattr(row, names)} {self._cell(row)}" for row in self.rows()]
         return named(members)
-
-    # ---- compare ---------------------------------------------------------------------------------
-
-    def highest(self, within: str = "domain") -> "Estimates":
-        """For each value of `within`, the row with the largest estimate."""
-        groups = self.frame.groupby(within, sort=False, observed=True)
-        best = groups["estimate"].idxmax()
-        return self._of_rows(self.frame.loc[best])
 
 
 def named(names: Sequence[str]) -> str:
@@ -253,8 +209,3 @@ def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFra
     names = [key] if isinstance(key, str) else key
     rows = pd.concat(parts, names=names)
     return rows.reset_index(names).reset_index(drop=True)
-
-
-def without_interval(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
-    """The rows with the estimates `values`, without intervals."""
-    return frame.assign(estimate=values, low=np.nan, high=np.nan)

@@ -32,11 +32,7 @@ SCALARS = {
     "float": r"[-+]?([0-9]{1,200}\.?|[0-9]{0,200}\.[0-9]+)(e[-+]?[0-9]{1,2})?\Z"
     r"|[-+]?\.inf\Z|\.nan\Z",
 }
-# what is read as YAML in a value of the command line, where a text is expected and elsewhere
-IN_TEXT = r"""(["']).*\1\Z|null\Z"""
-IN_OTHERS = "|".join([IN_TEXT, r"\[", "{", *SCALARS.values()])
 UNKNOWN = "unknown parameter"
-LARGEST = 200_000  # characters of a YAML text, with all that its aliases repeat
 
 
 class _Loader(yaml.SafeLoader):
@@ -45,37 +41,21 @@ class _Loader(yaml.SafeLoader):
     """
 
     yaml_implicit_resolvers = {}  # noqa: RUF012
-    left = LARGEST
 
     def fetch_tag(self) -> None:
         raise yaml.MarkedYAMLError(None, None, "tags (!) are not read; omit it", self.get_mark())
 
-    def _counted(self, node: Any) -> Any:
-        self.left -= 1 + len(node.value)
-        if self.left < 0:
-            raise _wrong(node, f"more than {LARGEST:,} characters, with what aliases (*) repeat")
-        if isinstance(node, yaml.ScalarNode):
-            node.value.encode()  # ValueError for half a character, which an escape can make
-        return node
-
     def construct_object(self, node: Any, deep: bool = False) -> Any:
-        self.constructed_objects.clear()  # so that an alias is made, and counted, each time
-        return super().construct_object(self._counted(node), True)
+        return super().construct_object(node, True)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
-                raise _wrong(key, "a name must be a text, and no merge key (<<)")
-            name = self.construct_scalar(self._counted(key))
+            name = self.construct_scalar(key)
             if name in found:
-                raise _wrong(key, f"{name!r} occurs twice")
+                raise yaml.MarkedYAMLError(None, None, f"{name!r} occurs twice", key.start_mark)
             found[name] = self.construct_object(value)
         return found
-
-
-def _wrong(node: Any, problem: str) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(None, None, problem, node.start_mark)
 
 
 for _tag, _pattern in SCALARS.items():
@@ -94,24 +74,10 @@ def _each_once(pairs: list[tuple[str, Any]]) -> Facts:
 
 def parse_yaml(text: str | bytes) -> Any:
     """A YAML text as plain values. ValueError, with the place and without the file's name."""
-    if len(text) > LARGEST:
-        raise ValueError(f"it has more than {LARGEST:,} characters")
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, RecursionError, OverflowError, ValueError) as error:
         raise ValueError(re.sub('in "<[a-z ]+>",', "at", one_line(error))) from None
-
-
-def parse_option(text: str, is_text: bool) -> Any:
-    """A value of the command line. ValueError if it is not YAML where it is read as YAML.
-
-    It is taken as written, if it is no number, true, false or null. What stands in quotes, [] or {}
-    is read as YAML. is_text: a text is expected, so only null and what stands in quotes is read.
-    """
-    bare = text.strip()
-    read = IN_TEXT if is_text else IN_OTHERS
-    is_read = re.match(read, bare, re.IGNORECASE | re.DOTALL)
-    return parse_yaml(bare) if is_read else text
 
 
 def parse_json(text: str | bytes) -> Any:

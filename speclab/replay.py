@@ -158,13 +158,9 @@ def chain_sums(
 
     `rule`: "greedy" or "point-mass" (the same walk, for T = 0 or sampled text) or "rejection"
     (sampled chain, expectations). The sums are those of `prompt_sums`, without the survival
-    columns. Raises ValueError as `replay` and `replay_sampled` do, and if `gammas` is empty.
+    columns. Raises ValueError as `replay` and `replay_sampled` do, .
     """
     gammas = [check_limit("gamma", gamma) for gamma in gammas]
-    if not gammas:
-        raise ValueError(
-            "gammas is empty: give at least one number of draft tokens, for instance range(1, 17)"
-        )
     is_drawn = among("rule", rule, RULES) == "rejection"
     walk = replay_sampled if is_drawn else replay
     return sums_by_gamma(lambda gamma: walk(trace, gamma, starts), gammas)
@@ -292,24 +288,12 @@ def _columns(trace: pd.DataFrame, *names: str) -> list[Array]:
     return [trace[name].to_numpy(float) for name in names]
 
 
-def _of_blocks(trace: pd.DataFrame, name: str, first: Array, fill: float) -> Array:
-    """A head's lists as a matrix [rows, limit], `fill` after the end of a text. ValueError if
-    they do not begin with `first`, the same quantity by position: a changed column would otherwise
-    be ignored.
-    """
+def _of_blocks(trace: pd.DataFrame, name: str, fill: float) -> Array:
+    """A head's lists as a matrix [rows, limit], `fill` after the end of a text."""
     lists = trace[name]
     matrix = np.full((len(trace), max(1, lists.map(len).max())), fill)
     for row, values in enumerate(lists):
         matrix[row, : len(values)] = values
-    differs = matrix[:, 0] != first
-    if differs.any():
-        row = differs.argmax()
-        raise ValueError(
-            f"trace: {name} begins with {matrix[row, 0]:g} at prompt "
-            f"{trace['prompt_id'].iloc[row]!r}, position {trace['position'].iloc[row]}, but the "
-            f"position's own value is {first[row]:g}. The ranks of a head depend on where a block "
-            "begins, so a changed column says nothing about its blocks; leave both unchanged"
-        )
     return matrix
 
 
@@ -318,7 +302,7 @@ def _ranks(trace: pd.DataFrame) -> Array:
     is_rank = (rank >= 0) & (rank == np.floor(rank))
     _refuse(trace, ~is_rank, rank, "draft_rank", "an integer >= 0")
     if "block_ranks" in trace:
-        return _of_blocks(trace, "block_ranks", rank, -1).astype(int)
+        return _of_blocks(trace, "block_ranks", -1).astype(int)
     return rank.astype(int)
 
 
@@ -327,8 +311,7 @@ def _chances(trace: pd.DataFrame) -> tuple[Array, Array]:
     p > 0.
     """
     p, q = _columns(trace, "p_token", "q_token")
-    _refuse(trace, ~((p > 0) & (p <= 1.001)), p, "p_token", "in (0, 1]")
-    _refuse(trace, ~((q >= 0) & (q <= 1.001)), q, "q_token", "in [0, 1]")
+    _refuse(trace, ~((p > 0) & (q >= 0)), p, "p_token", "above 0, and q_token not negative")
     # A sampled text differs from the argmax with probability 1 - p at each position. A greedy text
     # differs only where rounding decides (in half precision at a few positions per thousand).
     if {"token", "target_top"} <= set(trace):
@@ -341,7 +324,7 @@ def _chances(trace: pd.DataFrame) -> tuple[Array, Array]:
                 "or replay(...) for T = 0"
             )
     if "block_q" in trace:
-        q = _of_blocks(trace, "block_q", q, 0.0)
+        q = _of_blocks(trace, "block_q", 0.0)
     return p, q
 
 

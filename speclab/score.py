@@ -8,7 +8,6 @@ the published ones are Eq. 1-3 of arXiv:2604.14682v1.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,12 +18,10 @@ from speclab.study.prompts import DOMAINS
 ALL, POOLED = "all", "pooled"
 
 
-def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd.DataFrame:
+def require(frame: pd.DataFrame, columns: Sequence[str], name: str) -> pd.DataFrame:
     """Return `frame` if it has rows and all `columns`. Otherwise raise a ValueError that gives
     `name` and what is missing.
     """
-    if frame is None:
-        frame = pd.DataFrame()
     missing = [column for column in columns if column not in frame]
     if missing:
         raise ValueError(
@@ -37,15 +34,11 @@ def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd
     return frame
 
 
-def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
+def domains_in(frame: pd.DataFrame) -> tuple[str, ...]:
     """Domains of `frame` in order of appearance. If all of them are domains of the kit's own
-    prompts, in the order of DOMAINS. Raises ValueError if one of `wanted` is absent.
+    prompts, in the order of DOMAINS.
     """
-    rows = require(frame, ["domain"], "frame")
-    present = tuple(rows["domain"].unique())
-    absent = [domain for domain in wanted or () if domain not in present]
-    if absent:
-        raise ValueError(f"domain {absent} has no rows: record the missing prompts")
+    present = tuple(require(frame, ["domain"], "frame")["domain"].unique())
     if set(present) <= set(DOMAINS):
         return tuple(domain for domain in DOMAINS if domain in present)
     return present
@@ -89,9 +82,7 @@ class Estimator:
         return pd.Series(values, range(1, len(values) + 1), name=self.name)
 
     def number(self, totals: Array) -> Array:
-        """The single number from totals (..., k). Raises ValueError for a family of numbers."""
-        if not self.scalar:
-            raise ValueError(f"{self.name} is a family of numbers: choose one with score.member")
+        """The number from totals (..., k); of a family its first."""
         return self.value(totals)[..., 0]
 
     def labels(self, size: int) -> list[str]:
@@ -182,20 +173,6 @@ def _on_best_path(nodes: pd.DataFrame) -> Array:
     return is_best[:, None]
 
 
-def _top_mass(trace: pd.DataFrame) -> Array:
-    require(trace, ["top_draft_p"], "trace")
-    probabilities = np.stack(trace["top_draft_p"].to_numpy()).astype(np.float64)
-    return np.cumsum(probabilities, axis=1)
-
-
-def _hit(trace: pd.DataFrame) -> Array:
-    require(trace, ["draft_rank", "top_draft_p"], "trace")
-    width = len(trace["top_draft_p"].iloc[0])
-    children = np.arange(1, width + 1)
-    rank = column_of(trace, "draft_rank")
-    return rank[:, None] < children
-
-
 def _chain(totals: Array) -> Array:
     return np.cumprod(quotient(totals), axis=-1)
 
@@ -211,8 +188,6 @@ published_chain = _means("published_chain", ratio, _at_depth, _chain)
 published_length = _means("published_length", ratio, _at_depth, _chain_length, scalar=True)
 best_path_ratio = _means("best_path_ratio", ratio, _on_best_path, scalar=True)
 alpha = mean_of("overlap", "alpha")
-top_mass = _means("top_mass", _top_mass)
-hit = _means("hit", _hit)
 
 
 def reach(nodes: pd.DataFrame, rule: str = "greedy") -> Array:
@@ -223,10 +198,7 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> Array:
     probabilities along the path, which is exact for this rule. Raises ValueError if a node's parent
     is missing.
     """
-    columns = {"greedy": "target_rank", "point-mass": "target_prob"}
-    if rule not in columns:
-        raise ValueError(f"rule is {rule!r}; allowed: {', '.join(columns)}")
-    column = columns[rule]
+    column = {"greedy": "target_rank", "point-mass": "target_prob"}[rule]
     require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
     values = column_of(nodes, column)
     is_best = np.equal(values, 0)
@@ -243,8 +215,6 @@ def _parent_rows(nodes: pd.DataFrame) -> Array:
     """Row number of each node's parent; -1 at depth 1."""
     tree = nodes.groupby(["prompt_id", "position"], sort=False, observed=True).ngroup()
     keys = pd.MultiIndex.from_arrays([tree, nodes["node"]])
-    if keys.has_duplicates:
-        raise ValueError("nodes has the same (prompt_id, position, node) twice: use one run only")
     rows: Array = keys.get_indexer(pd.MultiIndex.from_arrays([tree, nodes["parent"]]))
     orphan = (rows < 0) & (nodes["depth"].to_numpy() > 1)
     if orphan.any():
@@ -256,37 +226,29 @@ def _shares_of_blocks(columns: Callable[[pd.DataFrame], Array]) -> dict[str, Est
     """Five estimators from totals (..., D + 4). The totals are the survivors at each of D depths,
     then accepted tokens, emitted tokens, blocks and drafted tokens.
     """
-    depths = slice(0, -4)
-    accepted, emitted, blocks, drafted = [-4], [-3], [-2], [-1]
-
-    def share(over: Any, under: Any) -> Callable[[Array], Array]:
-        return lambda totals: divide(totals[..., over], totals[..., under])
-
-    def given_the_one_before(totals: Array) -> Array:
-        above = totals[..., :-5]
-        before = np.concatenate([totals[..., blocks], above], axis=-1)
-        return divide(totals[..., depths], before)
-
-    values = {
-        "survival_by_depth": share(depths, blocks),
-        "accept_by_depth": given_the_one_before,
-        "mean_accepted": share(accepted, blocks),
-        "block_efficiency": share(emitted, blocks),
-        "draft_utilisation": share(accepted, drafted),
+    blocks = [-2]
+    values: dict[str, Callable[[Array], Array]] = {
+        "survival_by_depth": lambda sums: divide(sums[..., :-4], sums[..., blocks]),
+        "accept_by_depth": lambda sums: divide(
+            sums[..., :-4], np.concatenate([sums[..., blocks], sums[..., :-5]], axis=-1)
+        ),
+        "mean_accepted": lambda sums: divide(sums[..., [-4]], sums[..., blocks]),
+        "block_efficiency": lambda sums: divide(sums[..., [-3]], sums[..., blocks]),
+        "draft_utilisation": lambda sums: divide(sums[..., [-4]], sums[..., [-1]]),
     }
-    estimators = {}
-    for name, value in values.items():
-        is_scalar = not name.endswith("by_depth")
-        estimators[name] = Estimator(name, columns, value, is_scalar)
-    return estimators
+    return {
+        name: Estimator(name, columns, value, scalar=not name.endswith("by_depth"))
+        for name, value in values.items()
+    }
 
 
-def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
-    """Five estimators of the recorded tree, from `nodes`: survival_by_depth, accept_by_depth,
-    mean_accepted, block_efficiency and draft_utilisation.
+def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
+    """accept_by_depth of the recorded trees' best path: how often the draft's best token is
+    accepted, given that its ancestors were. It takes all `nodes`. rule: as in `reach`, which also
+    says when the result is exact.
 
     Every position counts as a possible start of a block, as if the text continued after its end. No
-    replay is needed. rule: as in `reach`.
+    replay is needed.
     """
 
     def columns(nodes: pd.DataFrame) -> Array:
@@ -294,23 +256,11 @@ def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
         survived = accepted[:, None] * _at_depth(nodes)
         start = nodes["node"].to_numpy() == 1
         drafted = np.ones(len(nodes))
-        return np.column_stack([survived, accepted, accepted + start, start, drafted])
+        numbers = [survived, accepted, accepted + start, start, drafted]
+        return np.column_stack(numbers) * _on_best_path(nodes)
 
-    return _shares_of_blocks(columns)
-
-
-def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
-    """accept_by_depth of the best path alone: how often the draft's best token is accepted, given
-    that its ancestors were. It takes all `nodes`. rule: as in `reach`, which also says when the
-    result is exact.
-    """
-    tree = tree_estimators(rule)["accept_by_depth"]
-    return Estimator(
-        "accept_by_depth, best path",
-        lambda nodes: tree.columns(nodes) * _on_best_path(nodes),
-        tree.value,
-        scalar=False,
-    )
+    value = _shares_of_blocks(columns)["accept_by_depth"].value
+    return Estimator("accept_by_depth, best path", columns, value, scalar=False)
 
 
 def block_estimators() -> dict[str, Estimator]:
@@ -333,20 +283,6 @@ def across(value: Callable[[Array], Array], totals: Array) -> Array:
     """
     each, pooled = value(totals), value(totals.sum(axis=-2, keepdims=True))
     return np.concatenate([each, each.mean(axis=-2, keepdims=True), pooled], axis=-2)
-
-
-def member(family: Estimator, index: int) -> Estimator:
-    """One member of a family, such as hit[1], as an estimator of one number. Calling it raises
-    ValueError if the family has no such member.
-    """
-
-    def value(totals: Array) -> Array:
-        members = family.value(totals)
-        if not 1 <= index <= members.shape[-1]:
-            raise ValueError(f"{family.name} has no member {index}")
-        return members[..., [index - 1]]
-
-    return Estimator(f"{family.name}[{index}]", family.columns, value)
 
 
 def change(family: Estimator) -> Estimator:

@@ -31,7 +31,6 @@ from speclab.study.prompts import DOMAINS
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # per domain; with fewer, intervals cover less than 95 % (notebook 12)
-UNNAMED = "one domain"  # the domain of a frame without the column `domain`
 NO_INTERVAL = "too few rows: undefined in the sample, or in more than 5 % of the resamples"
 TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"
 
@@ -39,7 +38,7 @@ TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"
 @dataclass(frozen=True)
 class Interval:
     """An estimate, its 95 % interval over resampled prompts (`bounds_of`), and the number of
-    prompts in all domains. `str()` gives '0.565 [0.551, 0.579]'.
+    prompts in all domains.
     """
 
     estimate: float
@@ -56,9 +55,6 @@ class Interval:
             raise ValueError(f"{what} is undefined for this frame: its denominator is 0")
         low, high = bounds_of(draws[1:], prompts.fewest)
         return cls(float(draws[0]), float(low), float(high), len(prompts.domain))
-
-    def __str__(self) -> str:
-        return cell(self.estimate, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -127,12 +123,9 @@ def resampling_of(
     `groups` (a number per row; default: one group).
 
     The same prompts and seed give the same weights, whatever the rows and their order, so numbers
-    from two frames can be paired. A frame without `domain` counts as one domain, UNNAMED. Raises
-    ValueError if a prompt_id occurs in two domains.
+    from two frames can be paired. Raises ValueError if a prompt_id occurs in two domains.
     """
-    require(frame, ["prompt_id"], "frame")
-    if "domain" not in frame:
-        frame = frame.assign(domain=UNNAMED)
+    require(frame, ["prompt_id", "domain"], "frame")
     domains = domains_in(frame)
     of_row = pd.Categorical(frame["domain"], domains).codes
     ids = frame["prompt_id"].astype(str)
@@ -175,7 +168,6 @@ def levels_of(n_prompts: int) -> Array:
     and 0.975. It is too narrow for few prompts, as if a variance were divided by n instead of n - 1
     and quantiles were normal. With many prompts both intervals agree.
     """
-    assert n_prompts >= 2
     t = stdtrit(n_prompts - 1, np.array([0.025, 0.975]))
     levels: Array = ndtr(np.sqrt(n_prompts / (n_prompts - 1)) * t)
     return levels
@@ -188,15 +180,13 @@ def bounds_of(draws: Array, n_prompts: int | Sequence[int]) -> Array:
     n_prompts: prompts of the smallest domain, or one number per entry of axis 1.
     """
     sizes = np.asarray(n_prompts)
-    if sizes.ndim == 0 and sizes < MIN_PROMPTS:
-        return np.full((2, *draws.shape[1:]), np.nan)
-    if sizes.ndim == 0:
-        return quantiles(draws, levels_of(int(sizes)))
-    bounds = np.empty((2, *draws.shape[1:]))
-    for size in np.unique(sizes):
-        members = sizes == size
-        bounds[:, members] = bounds_of(draws[:, members], size)
-    return bounds
+    bounds: Array = np.full((2, *draws.shape[1:]), np.nan)
+    if sizes.ndim:
+        for size in np.unique(sizes):
+            members = sizes == size
+            bounds[:, members] = bounds_of(draws[:, members], size)
+        return bounds
+    return bounds if sizes < MIN_PROMPTS else quantiles(draws, levels_of(int(sizes)))
 
 
 def quantiles(draws: Array, levels: Array) -> Array:
@@ -327,9 +317,8 @@ def _groups(frames: Sequence[pd.DataFrame]) -> Array:
 
 def _smallest(prompts: Resampling, of_frame: Sequence[Array]) -> dict[str, int]:
     """By domain, the prompts of the frame with the fewest, of the frames that have the domain."""
-    names = range(len(prompts.domains))
     present = [prompts.domain[np.unique(rows)] for rows in of_frame]
-    counts = np.array([[np.count_nonzero(own == name) for name in names] for own in present])
+    counts = np.array([np.bincount(own, minlength=len(prompts.domains)) for own in present])
     fewest = np.where(counts, counts, counts.max(axis=0)).min(axis=0)
     return dict(zip(prompts.domains, fewest.tolist(), strict=True))
 

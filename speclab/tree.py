@@ -16,6 +16,7 @@ LIMITS = {
     "depth": (1, 64),
     "branches": (1, 1024),
     "budget": (1, 4096),  # a tree's tables and masks grow with the square of its nodes
+    "depth times branches": (1, 4096),  # what a dynamic tree runs
     "gamma": (1, 64),
     "lookup": (1, 8),  # number of last tokens that match (copying.LONGEST)
 }
@@ -88,10 +89,6 @@ class Tree:
         children = np.flatnonzero(self.parent == node)
         return children[np.argsort(self.rank[children])]
 
-    def level(self, depth: int) -> Array:
-        """The nodes of a depth, in breadth-first order."""
-        return np.flatnonzero(self.depth == depth)
-
     def upto(self, depth: int) -> "Tree":
         """The tree without the nodes deeper than `depth`."""
         if depth >= self.max_depth:
@@ -115,7 +112,7 @@ class Tree:
         for depth in range(self.max_depth):
             parents = inner[self.depth[inner] == depth]
             run += parents.tolist()
-            children = self.level(depth + 1)
+            children = np.flatnonzero(self.depth == depth + 1)
             found.append(
                 Level(
                     parents=parents,
@@ -153,13 +150,8 @@ def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:
     check_limit("depth", depth)
     check_limit("branches", branches)
     full = sum(branches**level for level in range(1, depth + 1))
-    most = LIMITS["budget"][1]
-    if budget is None and full > most:
-        raise ValueError(
-            f"depth={depth}, branches={branches}: the full tree has over {most} nodes; "
-            f"name a budget, up to {most}"
-        )
-    size = full if budget is None else min(full, check_limit("budget", budget))
+    most = check_limit("budget", full if budget is None else budget)
+    size = min(full, most)
     place = np.arange(size)  # the children of a node follow the children of the previous node
     parent, deep = place // branches, [0]
     for above in parent:

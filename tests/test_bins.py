@@ -31,8 +31,6 @@ def test_quantile_bins_by_hand():
 def test_equal_bins_by_hand():
     frame = pd.DataFrame({"q": [0.0, 0.49, 0.5, 1.0]})
     assert bins.equal_bins(frame, "q", 2).tolist() == [0, 0, 1, 1]
-    with pytest.raises(ValueError, match="outside 0 to 1"):
-        bins.equal_bins(frame * 2, "q")
 
 
 def test_group_means_by_hand():

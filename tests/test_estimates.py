@@ -25,15 +25,6 @@ def test_wide_writes_intervals_as_text():
     )
 
 
-def test_estimates_that_are_all_undefined_are_known_to_be_none():
-    rows = [("code", np.nan, np.nan, np.nan), ("math", 1.0, 0.5, 1.5)]
-    table = estimates.Estimates(pd.DataFrame(rows, columns=["domain", *estimates.NUMBERS]))
-    assert list(table.known["domain"]) == list(table.defined().frame["domain"]) == ["math"]
-    assert table.at(domain="code").known.empty
-    with pytest.raises(ValueError, match="estimates is empty"):
-        table.at(domain="code").defined()
-
-
 @pytest.mark.parametrize(
     ("numbers", "digits", "unit", "text"),
     [

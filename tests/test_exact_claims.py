@@ -84,8 +84,8 @@ def test_a_token_drafted_deeper_is_accepted_as_often_as_one_drafted_first_there(
 def test_what_breaks_even_depends_on_the_cost():
     for what, row, stated in VALUES["threshold"]:
         c = float(row.removeprefix("c "))
-        speedup = cost.speedup_standard(stated + 1, 3, c)
-        assert speedup == pytest.approx(1.0), f"{what} at {row}: no gain and no loss"
+        block = cost.Costs.assumed(c).of_chain(3)
+        assert stated + 1 == pytest.approx(block), f"{what} at {row}: no gain and no loss"
 
 
 def test_what_is_read_off_follows_from_tables_logs_and_the_example():
@@ -103,7 +103,7 @@ def test_what_is_read_off_follows_from_tables_logs_and_the_example():
         "missing": min(1.0, float("nan")),
         "run-time": 11027 / 3600,
         "example": 340 / 112 - rule,
-        "best-case": 400 / 120 - cost.speedup_standard(5.0, 4, draft_ms / target_ms),
+        "best-case": 400 / 120 - 5 / cost.Costs.assumed(draft_ms / target_ms).of_chain(4),
     } | dict.fromkeys(["entropy-kind", "sampled-prompts", "devices"], 0)
     for name, number in numbers.items():
         assert STATED[name] == [pytest.approx(number, abs=5e-4)], name

@@ -221,9 +221,9 @@ def test_the_smallest_gamma_that_is_not_significantly_slower_than_the_fastest():
     for rank, best in ((0, 8), (3, 0)):
         texts = {f"{d}-{i}": (d, [rank] * 72) for d in "ab" for i in range(6)}
         found, said = choose.best_gamma(trace_of(texts), costs, "greedy", None)
-        assert found == best and "it is the fastest, and all others are" in said
+        assert found == best and said.count("chain:") == (best > 0)
     gamma, said = choose.best_gamma(random_trace(), COSTS, "greedy", None)
-    assert 0 < gamma < 8 and f"all of these: chain:{gamma} " in said
+    assert 0 < gamma < 8 and f"such gammas: chain:{gamma} " in said
     assert said.count("chain:") > 1, "several are not significantly slower here"
 
 

@@ -558,12 +558,10 @@ def test_a_damaged_table_is_refused(head_run, monkeypatch, change, words):
         damaged(head_run, monkeypatch, change)
 
 
-def test_replay_refuses_longer_blocks_and_changed_ranks(head_run):
+def test_replay_refuses_longer_blocks(head_run):
     trace = head_run.trace
     with pytest.raises(ValueError, match="recorded for blocks of up to 16; give at most 16"):
         replay(trace, LONGEST + 1)
-    with pytest.raises(ValueError, match="block_ranks begins with .* leave both unchanged"):
-        replay(trace.assign(draft_rank=trace["draft_rank"] + 1), 2)
 
 
 # ---- loading -------------------------------------------------------------------------------------

@@ -3,13 +3,11 @@
 import gzip
 import json
 
-import pandas as pd
 import pytest
 from conftest import cut_file
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
-from test_manifest import forge
 
 from speclab.__main__ import main
 from speclab.logs import logs
@@ -134,38 +132,24 @@ def test_an_answer_of_one_token_takes_no_pass_and_is_counted(tmp_path):
     none = {"num_spec_steps": 0, "num_accepted_draft_tokens": 0, "num_draft_tokens": 0}
     none |= {"per_step_accepted": [], "per_step_drafted": []}
     log = logs.read_log([write(tmp_path, vllm(), vllm(PER_STEP | none, 1, "b"))])
-    assert log.left_out == 1 and log.requests == 1 and len(log.passes) == 3
-
-
-@pytest.mark.parametrize(
-    ("proposer", "accepted"), [("eagle", [2, 1, 1]), ("ngram", [0, 20, 0, 0, 0])]
-)
-def test_a_trace_of_starts_gives_the_passes_that_a_decoder_visits(proposer, accepted, tmp_path):
-    ngram = [1, 1, 21, *[1] * 20, 1, 1, 1]
-    line = {"id": "7", "acc_eagle": {"acc_len": [1, 3, 9, 9, 2, 9, 21]}}
-    path = write(tmp_path, line | {"acc_ngram": {"acc_len": ngram}})
-    with pytest.raises(ValueError, match="line 1: no format fits; .* name one with --format"):
-        logs.read_log([path])
-    log = logs.read_log([path], f"specdecode-{proposer}")
-    assert log.passes["accepted"].tolist() == accepted
-    assert log.passes["start"].iloc[0] == 1 and set(log.passes["drafted"]) == {20}
+    assert log.requests == 1 and len(log.passes) == 3
 
 
 WRONG = {
     "cut": ('{"id": "a", "met', "line 2 is cut or no JSON"),
-    "other format": (bench(), "line 2: it is no line of the format vllm"),
+    "other format": (bench(), "line 2: a field is not as in the format vllm .*metrics"),
     "null": (vllm(None, name="b"), "line 2: .* is null: vLLM reports it for requests with n=1"),
     "unequal": (
         vllm(PER_STEP | {"per_step_drafted": [3, 3]}, name="b"),
-        "line 2: per_step_drafted adds up to 6, and the line's total is 8",
+        "line 2: per_step_accepted and .* do not add up",
     ),
     "fewer steps": (
         vllm(PER_STEP | {"per_step_accepted": [2, 1]}, name="b"),
-        "line 2: per_step_accepted has 2, and the line's total is 3",
+        "line 2: .* do not add up to the totals",
     ),
     "negative": (
         vllm(PER_STEP | {"per_step_accepted": [4, -1, 0]}, name="b"),
-        "line 2: per_step_accepted has -1: whole numbers from 0 to",
+        "line 2: per_step_accepted=-1: a whole number from 0 to",
     ),
     "text": (
         vllm(PER_STEP | {"num_spec_steps": "3"}, name="b"),
@@ -192,7 +176,7 @@ def test_what_is_wrong_is_named_by_file_and_line(case, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ({"text": "hello"}, "line 1: no format fits; the line has 'text'. Formats are vllm"),
+        ({"text": "hello"}, "line 1: no format fits; the line has \\['text'\\]. Formats are vllm"),
         (bench(decoding_steps=[2, 2]), "line 1: decoding_steps adds up to 4 in 2 turns"),
         (bench(accept_lengths=[3, 0, 2]), "accept_lengths has 0: each length counts the target"),
         (bench() | {"category": "pooled"}, "domain='pooled': tables use this name for totals"),
@@ -264,23 +248,15 @@ def test_a_request_of_vllm_is_found_by_its_own_id_and_by_the_response_s(tmp_path
     assert log.sums["domain"].tolist() == ["x", "y"]
 
 
-def test_files_of_one_name_are_refused(tmp_path):
-    (tmp_path / "a").mkdir()
-    paths = [write(tmp_path, vllm()), write(tmp_path / "a", vllm(name="b"))]
-    with pytest.raises(ValueError, match="two of the files have the same name"):
-        logs.read_log(paths)
-
-
 def test_calls_that_do_not_fit(tmp_path):
     path = write(tmp_path, vllm())
     with pytest.raises(ValueError, match="format 'vlm' is unknown: did you mean 'vllm'"):
         logs.read_log([path], "vlm")
     with pytest.raises(ValueError, match="line 1: request '1' is not among the prompts"):
         logs.read_log([path], domains={"a": "code"})
-    with pytest.raises(ValueError, match="the log says how many tokens were drafted"):
-        logs.read_log([path], drafted=4)
-    with pytest.raises(ValueError, match="the log has totals only; leave --drafted out"):
-        logs.read_log([write(tmp_path, vllm(SUMMARY), name="sums.jsonl")], drafted=4)
+    for one in (path, write(tmp_path, vllm(SUMMARY), name="sums.jsonl")):
+        with pytest.raises(ValueError, match="has totals only; leave --drafted out"):
+            logs.read_log([one], drafted=4)
     with pytest.raises(ValueError, match="empty.jsonl: no request with a target pass"):
         logs.read_log([write(tmp_path, name="empty.jsonl")])
 
@@ -299,8 +275,7 @@ def equal(one, other):
     assert_frame_equal(one.sums, other.sums)
     if one.passes is not None:
         assert_frame_equal(one.passes, other.passes)
-    facts = ("format", "sources", "drafted", "left_out")
-    return [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]
+    return (one.format, one.sources) == (other.format, other.sources)
 
 
 @pytest.mark.parametrize("kind", ["vllm", "spec-bench", "eagle"])
@@ -349,18 +324,10 @@ def changed_manifest(folder):
     path.write_text(path.read_text().replace('"vllm"', '"aiperf"'))
 
 
-def resealed_table(folder):
-    path = folder / "passes.parquet"
-    pd.read_parquet(path).assign(accepted=-1).to_parquet(path)
-    forge(folder, **{f"files__{path.name}": runs.sha256_of(path)})
-
-
 DAMAGE = {
     lambda folder: cut_file(folder / "passes.parquet"): r"\(its checksum differs\)",
     changed_manifest: "has changed since it was written",
-    resealed_table: "passes.parquet: accepted must hold numbers from 0",
-    lambda folder: forge(folder, left_out=-1): "left_out=-1: .* greater than or equal to 0",
-    lambda folder: (folder / "manifest.json").unlink(): "has no manifest.json, so it holds no log",
+    lambda folder: (folder / "manifest.json").unlink(): "holds no log that this version",
 }
 
 
@@ -379,7 +346,7 @@ def test_a_log_is_opened_from_a_file_with_options_or_from_a_folder_without(tmp_p
     log = logs.opened(path, prompts=prompts, drafted="heuristic")
     assert logs.opened(path, drafted="4").passes["drafted"].tolist() == [4, 4, 4]
     assert log.passes["domain"].unique().tolist() == ["letters"]
-    assert log.passes["drafted"].tolist() == [5, 4, 5] and log.drafted == "heuristic"
+    assert log.passes["drafted"].tolist() == [5, 4, 5]
     logs.save(log, tmp_path / "log")
     for options in ({"kind": "vllm"}, {"prompts": prompts}, {"drafted": 4}):
         with pytest.raises(ValueError, match="is a folder, which was read with its own options"):
@@ -422,4 +389,4 @@ def test_the_verb_saves_a_log_and_says_what_it_holds(tmp_path, capsys):
     words = ["--out", str(out), "--force", "--drafted", "4", "--format", "spec-bench"]
     assert main(["log", str(path), *words]) == 0
     assert "--drafted" not in capsys.readouterr().out
-    assert logs.read_folder(out).drafted == "4"
+    assert (logs.read_folder(out).passes["drafted"] == 4).all()

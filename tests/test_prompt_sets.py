@@ -48,7 +48,6 @@ def test_pages_say_which_prompts_chose_the_training(changes):
         ({"set/again.jsonl": ["chat", "code"], "set/part.jsonl": ["math", "new"]}, ""),
         ({"set/again.jsonl": ["old", "new"]}, "has the domains old and new and none of code"),
         ({"one/again.jsonl": ["code"], "two/again.jsonl": ["code"]}, "two sets have the name"),
-        ({"set/own prompts.jsonl": ["code"]}, "tables call another set 'own prompts'"),
     ],
 )
 def test_texts_are_those_of_the_sets_that_a_profile_names(tmp_path, monkeypatch, theirs, error):

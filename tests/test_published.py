@@ -95,7 +95,7 @@ def compared(table, run, *arguments, **options):
 
 
 @pytest.mark.parametrize(
-    ("rule", "exact"), [("greedy", score.member(score.hit, 1)), ("point-mass", score.alpha)]
+    ("rule", "exact"), [("greedy", score.mean_of("hit", "hit[1]")), ("point-mass", score.alpha)]
 )
 def test_table_i_puts_the_named_estimators_side_by_side(rule, exact):
     run = make_run(prompts=6, positions=40)
@@ -112,9 +112,10 @@ def test_table_v_is_of_one_bin_and_pooled(half, asked):
     run = make_run(prompts=6, positions=40)
     row = compared("V", run, **asked).loc[(3, 1)]
     late = run.nodes[run.nodes["position"] >= half]
-    path = score.tree_estimators()["accept_by_depth"](late[late["best_path"]])
+    path = late[late["best_path"]].assign(reach=score.reach(late)[late["best_path"]])
+    levels = path.groupby("depth")["reach"].sum()
     assert row["ours_as_published"] == pytest.approx(score.ratio_by_depth(late)[3])
-    assert row["corrected"] == pytest.approx(path[3])
+    assert row["corrected"] == pytest.approx(levels[3] / levels[2])
 
 
 def test_a_run_of_two_domains_is_beside_these_two_alone():
@@ -149,9 +150,9 @@ def test_tables_ii_and_iii_are_of_the_blocks_that_a_decoder_visits():
     for domain, rows in text.trace.groupby("domain"):
         assert second[domain] == pytest.approx(visited(rows))
         assert third[domain].sum() == pytest.approx(second[domain])
-    of_all = score.tree_estimators()["mean_accepted"]
     chat = text.nodes.query("domain == 'chat'")
-    assert abs(second["chat"] - of_all(chat)) > 0.01, "not of every tree that was hung"
+    of_all = score.reach(chat).sum() / (chat["node"] == 1).sum()
+    assert abs(second["chat"] - of_all) > 0.01, "not of every tree that was hung"
 
 
 @pytest.mark.parametrize("names", [{"math": "billing"}, {}])

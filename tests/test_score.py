@@ -68,6 +68,7 @@ def make_run(prompts=6, positions=5, seed=0, shift=0.0):
         target_entropy=rng.random(size),
         token=0,
     )
+    trace["hit"] = trace["draft_rank"] == 0
     trace["top_draft_p"] = list(np.sort(rng.dirichlet(np.ones(9), size))[:, :0:-1])
     shape = tree_nodes(0.5, 0)[["node", "parent", "depth", "rank", "best_path", "draft_prob"]]
     ranks = np.repeat(rng.integers(0, 2, (size, 4)), 2, axis=1) ^ np.array(RANK)
@@ -98,22 +99,14 @@ def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():
         score.ratio(nodes.assign(draft_prob=0.0))
 
 
-def test_greedy_walk_by_hand():
-    nodes, tree = hand_nodes(), score.tree_estimators("greedy")
+def test_walks_by_hand():
+    nodes = hand_nodes()
     assert score.reach(nodes).tolist() == [1, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
-    assert_allclose(tree["survival_by_depth"](nodes), [1.0, 0.5, 0.0])
-    assert_allclose(tree["accept_by_depth"](nodes), [1.0, 0.5, 0.0])
-    assert tree["mean_accepted"](nodes) == 1.5
-    assert tree["block_efficiency"](nodes) == 2.5
-    assert tree["draft_utilisation"](nodes) == 3 / 16
-
-
-def test_point_mass_walk_by_hand():
-    nodes, tree = hand_nodes(), score.tree_estimators("point-mass")
-    assert_allclose(tree["survival_by_depth"](nodes), [0.75, 0.425, 0.0125])
-    assert tree["mean_accepted"](nodes) == pytest.approx(1.1875)
-    with pytest.raises(ValueError, match=r"rule is 'typical'; allowed: greedy"):
-        score.reach(nodes, "typical")
+    by_depth = pd.Series(score.reach(nodes, "point-mass")).groupby(nodes["depth"]).sum()
+    assert by_depth.to_numpy() / 2 == pytest.approx([0.75, 0.425, 0.0125])
+    greedy, point_mass = map(score.best_path_accept_by_depth, ("greedy", "point-mass"))
+    assert_allclose(greedy(nodes), [0.5, 0, np.nan])
+    assert_allclose(point_mass(nodes), [0.25, 0.1, 0.5])
 
 
 @settings(max_examples=30)
@@ -139,38 +132,18 @@ def test_reach_refuses_broken_trees():
     nodes = hand_nodes()
     with pytest.raises(ValueError, match="parents of 2 nodes are missing"):
         score.reach(nodes.iloc[:8].drop(index=2))
-    with pytest.raises(ValueError, match="twice"):
-        score.reach(pd.concat([nodes, nodes]))
     with pytest.raises(ValueError, match=r"no column.*target_rank"):
         score.reach(nodes.drop(columns="target_rank"))
 
 
-def test_trace_estimators_by_hand():
-    trace = pd.DataFrame(
-        {
-            "overlap": [0.4, 0.8],
-            "draft_rank": [0, 2],
-            "top_draft_p": [[0.5, 0.2, 0.1], [0.1, 0.3, 0.2]],
-        }
-    )
-    assert score.alpha(trace) == pytest.approx(0.6)
-    assert_allclose(score.top_mass(trace), [0.3, 0.55, 0.7])
-    assert_allclose(score.hit(trace), [0.5, 0.5, 1.0])
-    assert score.hit(trace)[3] == 1.0
-    assert score.top_mass(trace)[1] == pytest.approx(0.3)
-    with pytest.raises(ValueError, match="hit has no member 4"):
-        score.member(score.hit, 4)(trace)
+def test_alpha_by_hand():
+    assert score.alpha(pd.DataFrame({"overlap": [0.4, 0.8]})) == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: score.published_alpha(hand_nodes().iloc[:0]), "nodes is empty"),
-        (lambda: score.published_alpha(None), "nodes has no column"),
-        (
-            lambda: score.domains_in(hand_nodes(), ["code", "chat"]),
-            r"domain \['chat'\] has no rows",
-        ),
         (
             lambda: score.mean_of("target_entropy")(hand_nodes().assign(target_entropy=np.nan)),
             "'target_entropy' has 16 values",

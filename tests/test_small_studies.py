@@ -79,8 +79,7 @@ def quick(monkeypatch, tiny_pair):
     for module in (pairs, record):
         monkeypatch.setattr(module, "load_pair", lambda profile: tiny_pair)
     monkeypatch.setattr(shipped, "shipped_drafts", lambda pair: [])
-    few = {measure: values[:12:6] for measure, values in stopping.THRESHOLDS.items()}
-    monkeypatch.setattr(stopping, "THRESHOLDS", few)
+    monkeypatch.setattr(stopping, "THRESHOLDS", stopping.THRESHOLDS[:12:6])
     modules = [module for name, module in sys.modules.items() if name.startswith("speclab.")]
     for function in {one for module in modules for one in vars(module).values() if isfunction(one)}:
         if stats.RESAMPLES in (known := function.__defaults__ or ()):

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import os
-import re
 from dataclasses import replace
 
 import pytest
@@ -82,23 +81,6 @@ def test_a_text_ran_away_where_it_or_eagles_list_was_stopped(published):
     assert found.texts["ran_away"].tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        (changed()[:-9], "is cut or not JSON"),
-        (changed(acc_ngram={"acc_len": [1] * 5}), "5 entries for a text of 4 tokens"),
-        (changed(acc_eagle={"acc_len": [1, 0]}), "acc_eagle.acc_len.1=0"),
-        (changed(acc_eagle={"acc_len": [1, 22]}), "acc_eagle.acc_len.1=22"),
-        (changed(acc_eagle={}), "acc_eagle"),
-        (json.dumps({"id": "1"}).encode(), "missing field prompt_token_ids"),
-    ],
-)
-def test_a_bad_line_is_named(published, line, complaint):
-    folder = published(changed(), line)
-    with pytest.raises(ValueError, match=f"{NAME}, line 2.*{complaint}"):
-        bench.read_traces(folder)
-
-
 def test_a_folder_that_is_named_is_read_and_held_against_the_published_files(
     published, monkeypatch
 ):
@@ -117,14 +99,6 @@ def test_a_folder_that_is_named_is_read_and_held_against_the_published_files(
         file.write_bytes(content)
         with pytest.raises(ValueError, match=complaint):
             bench.read_traces()
-
-
-def test_fetched_files_get_their_card(published, tmp_path):
-    base = published(changed()).as_uri()
-    file, card = bench.fetch(tmp_path / "new", base)
-    assert file.read_bytes() == changed()
-    (digest,) = bench.SOURCE.files.values()
-    assert {digest, bench.COMMIT} <= set(re.findall(r"[0-9a-f]{40,}", card.read_text()))
 
 
 # ---- the real files ------------------------------------------------------------------------------

@@ -229,8 +229,7 @@ def _export_log(folder: Path, engine: str, c: float | None) -> None:
             "target passes"
         )
     log = logs.read_folder(folder)
-    drafts = log_gammas.OF_FORMAT.get(log.format, log_gammas.MODEL)
-    if reason := log_gammas.why_no_bounds(log.passes, drafts):
+    if reason := log_gammas.why_no_bounds(log.passes):
         raise ValueError(f"{folder}: {reason}")
     gamma, said = log_gammas.gamma_to_try(log.passes, Costs.assumed(c))
     echo(f"# {said}")
@@ -294,8 +293,8 @@ def _decode(profile, changes, **options) -> None:
 @option(
     "--format",
     "kind",
-    help="Format of the files: vllm, aiperf, sglang, spec-bench, eagle, speclab, specdecode-eagle "
-    "or specdecode-ngram (default: recognised; the last two must be named).",
+    help="Format of the files: vllm, aiperf, sglang, spec-bench, eagle or speclab (default: "
+    "recognised).",
 )
 @option(
     "--prompts",

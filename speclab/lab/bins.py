@@ -30,12 +30,11 @@ def signals(trace: pd.DataFrame) -> pd.DataFrame:
 
 def quantile_bins(frame: pd.DataFrame, column: str, bins: int = 8) -> np.ndarray:
     """Bin number of each row (rows,). All bins hold equally many rows of all domains together, and
-    have the same edges in every domain. Ties may leave fewer bins. ValueError: fewer than two bins,
-    or a constant column.
+    have the same edges in every domain. Ties may leave fewer bins. ValueError: a constant column.
     """
     values = column_of(frame, column)
-    if bins < 2 or np.ptp(values) == 0:
-        raise ValueError(f"{bins} bins of {column!r}: use 2 bins or more and a column that varies")
+    if np.ptp(values) == 0:
+        raise ValueError(f"{bins} bins of {column!r}: use a column that varies")
     return pd.qcut(values, bins, labels=False, duplicates="drop")
 
 
@@ -44,8 +43,6 @@ def equal_bins(frame: pd.DataFrame, column: str, bins: int = 10) -> np.ndarray:
     belongs to the last part.
     """
     values = column_of(frame, column)
-    if values.min() < 0 or values.max() > 1 + 1e-6:
-        raise ValueError(f"{column!r} has values outside 0 to 1: use a column of probabilities")
     part = (values * bins).astype(int)
     return np.minimum(part, bins - 1)
 

@@ -26,9 +26,7 @@ from speclab.stats import (
     ABOVE,
     MIN_PROMPTS,
     RESAMPLES,
-    UNNAMED,
     Draws,
-    Interval,
     Resampling,
     bounds_of,
     judged_domains,
@@ -42,8 +40,7 @@ UNKNOWN = "unknown"  # the label of a prompt whose domain is not known
 PROMPT = ["prompt_id", "domain"]
 SUMS = ["emitted", "cost", "target_passes", "draft_passes"]
 # columns of `how_sure`
-SURE = ["speedup", "low", "high", "share_best"]
-SURE += ["behind", "behind_low", "behind_high"]
+SURE = ["speedup", "low", "high", "share_best", "behind", "behind_low", "behind_high"]
 Settings = Mapping[str, Tree]
 
 
@@ -61,26 +58,10 @@ def fastest(speedup: np.ndarray) -> np.ndarray:
     return np.asarray(speedup).argmax(axis=-1)
 
 
-def best_and_tied(draws: pd.DataFrame, n_prompts: int) -> tuple[str, list[str] | None]:
-    """The column with the largest number, and the columns over which its lead is not significant
-    (None: there are too few prompts for an interval).
-
-    draws: row 0 is the sample, the other rows are resamples of the same prompts. n_prompts: of the
-    smallest domain.
-    """
-    best = draws.iloc[0].idxmax()
-    if n_prompts < MIN_PROMPTS:
-        return best, None
-    lead = draws.drop(columns=best).rsub(draws[best], axis=0)
-    bounds = bounds_of(lead.to_numpy()[1:], n_prompts)
-    return best, list(lead.columns[verdict(*bounds) != ABOVE])
-
-
 def fastest_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The row of each domain's fastest setting, from a table with a column `speedup`."""
-    groups = table.groupby("domain", sort=False, observed=True)["speedup"]
-    best = [speedups.index[fastest(speedups)] for _, speedups in groups]
-    return table.loc[best]
+    by_domain = table.groupby("domain", sort=False, observed=True)
+    return table.loc[by_domain["speedup"].idxmax()]
 
 
 def how_sure(speedup: np.ndarray, settings: Sequence, prompts: Resampling) -> pd.DataFrame:
@@ -231,21 +212,15 @@ def prompt_costs(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Pro
 # ---- choices -------------------------------------------------------------------------------------
 
 
-def domain_sums(prompts: Resampling, columns: np.ndarray) -> np.ndarray:
-    """Sums (1 + n, domains + 1, k) over each domain and over all domains, for the sample and each
-    resample.
-    """
-    sums = prompts.resampled(prompts.totals(columns))
-    whole = sums.sum(axis=1, keepdims=True)
-    return np.concatenate([sums, whole], axis=1)
-
-
 def best_setting(by_prompt: PromptCosts, n: int = RESAMPLES) -> pd.DataFrame:
     """`how_sure` of the settings. The domain `pooled` means one setting for all prompts."""
     prompts = resampling_of(by_prompt.prompts, n)
-    tokens = by_prompt.prompts[["emitted"]].to_numpy()
-    emitted = domain_sums(prompts, tokens)
-    speedup = emitted / domain_sums(prompts, by_prompt.cost)
+    sums = []  # of tokens and of costs, by domain and over all domains
+    for columns in (by_prompt.prompts[["emitted"]].to_numpy(), by_prompt.cost):
+        by_domain = prompts.resampled(prompts.totals(columns))
+        whole = by_domain.sum(axis=1, keepdims=True)
+        sums.append(np.concatenate([by_domain, whole], axis=1))
+    speedup = sums[0] / sums[1]
     return how_sure(speedup, by_prompt.settings, prompts)
 
 
@@ -254,7 +229,7 @@ def of_all_prompts(frame: pd.DataFrame) -> pd.DataFrame:
     prompts may resample all prompts together, and so have intervals. Other numbers may not.
     """
     is_whole = judged_domains(frame) == list(domains_in(frame))
-    return frame if is_whole else frame.assign(domain=UNNAMED)
+    return frame if is_whole else frame.assign(domain="one domain")
 
 
 def best_gamma(
@@ -275,24 +250,16 @@ def best_gamma(
     rows = table[table["domain"] == POOLED].reset_index(drop=True)  # by gamma
     rows = rows.rename(columns={"speedup": "estimate"})
     if trace["prompt_id"].nunique() < MIN_PROMPTS:
-        gamma = int(fastest(rows["estimate"]))
-        speedups = Estimates(rows.loc[[gamma]]).in_units("x").listed("setting")
-        return gamma, (
-            f"Use gamma = {gamma}, the fastest of 0 (plain) to {longest}. There are too few "
-            f"prompts for an interval. Predicted speed-up: {speedups}."
-        )
-    sides = verdict(rows["behind_low"], rows["behind_high"])
-    tied = rows[sides != ABOVE]
-    gamma = int(tied.index[0])
-    speedups = Estimates(tied).in_units("x").listed("setting")
-    if len(tied) == 1:
-        return gamma, (
-            f"Use gamma = {gamma}. Of 0 (plain) to {longest} it is the fastest, and all others are "
-            f"significantly slower. Predicted speed-up: {speedups}."
-        )
+        good = rows.loc[[int(fastest(rows["estimate"]))]]
+        why = "the fastest (there are too few prompts for an interval)"
+    else:
+        good = rows[verdict(rows["behind_low"], rows["behind_high"]) != ABOVE]
+        why = "the smallest that is not significantly slower than the fastest"
+    gamma = int(good.index[0])
+    speedups = Estimates(good).in_units("x").listed("setting")
     return gamma, (
-        f"Use gamma = {gamma}. Of 0 (plain) to {longest} it is the smallest that is not "
-        f"significantly slower than the fastest. Predicted for all of these: {speedups}."
+        f"Use gamma = {gamma}. Of 0 (plain) to {longest} it is {why}. Predicted speed-up of all "
+        f"such gammas: {speedups}."
     )
 
 
@@ -300,12 +267,9 @@ def setting_by_domain(by_prompt: PromptCosts) -> dict[str, str]:
     """The fastest setting of each domain. UNKNOWN has the fastest setting of all prompts, for a
     prompt whose domain is not known.
     """
-    prompts = by_prompt.prompts
-    cost = pd.DataFrame(by_prompt.cost).groupby(prompts["domain"]).sum()
-    cost = cost.loc[list(domains_in(prompts))]
+    cost = pd.DataFrame(by_prompt.cost).groupby(by_prompt.prompts["domain"], sort=False).sum()
     cost.loc[UNKNOWN] = cost.sum()
-    number = fastest(1 / cost.to_numpy())
-    best = by_prompt.settings[number]
+    best = by_prompt.settings[fastest(1 / cost.to_numpy())]
     return dict(zip(cost.index, best.tolist(), strict=True))
 
 
@@ -338,7 +302,6 @@ def fit(
     by_prompt: PromptCosts,
     routes: Mapping[str, str] | None = None,
     folds: int = 5,
-    paid: PromptCosts | None = None,
     n: int = RESAMPLES,
 ) -> Choice:
     """A cross-fitted setting for every prompt. It is the `fastest` setting on the prompts of its
@@ -347,15 +310,11 @@ def fit(
     one fold.
 
     routes: prompt_id -> the domain that a router gives it (None: its own domain). For UNKNOWN and
-    for the only prompt of a domain, the choice is made on the prompts of all domains. paid: other
-    costs of the same prompts at which the choice is judged (another temperature or machine).
+    for the only prompt of a domain, the choice is made on the prompts of all domains.
     """
     ids, domain = (by_prompt.prompts[name].to_numpy() for name in PROMPT)
     label = domain if routes is None else np.array([routes[name] for name in ids])
     assert set(label) <= {*domain, UNKNOWN}, "routes name a domain without prompts"
-    own = paid or by_prompt
-    row = pd.Index(own.prompts["prompt_id"]).get_indexer(ids)
-    judged = own.cost[row]
     prompts = resampling_of(by_prompt.prompts, n)
     fold = fold_of(domain, folds)
     weights = prompts.weights[:, prompts.rows]
@@ -370,28 +329,11 @@ def fit(
         cost = weights[:, others] @ by_prompt.cost[others]
         best = fastest(-cost.round(9))  # [1 + n], first of the sample itself
         number[here] = best[0]
-        cost_of_best = judged[here][:, best]
+        cost_of_best = by_prompt.cost[here][:, best]
         spent[:, here] = weights[:, here] * cost_of_best.T
     chosen = dict(zip(ids, by_prompt.settings[number], strict=True))
     by_domain = [spent[:, domain == name].sum(axis=1) for name in prompts.domains]
-    return Choice(own.judged(chosen), np.stack(by_domain, axis=1))
-
-
-def gain(by_prompt: PromptCosts, n: int = RESAMPLES) -> Interval:
-    """How much faster one setting per domain is than one setting for all, as a share (0.02 is 2 %).
-    It is the cost of one setting for all divided by the cost of one per domain, minus 1. Choices
-    are cross-fitted and made again in each resample, so the interval includes the uncertainty of
-    the choice.
-
-    (We simulated studies with 50 prompts per domain, drawn from the recorded prompts of `smollm`
-    and `tiny`. The interval covers the mean gain in 94 to 97 % of them if the settings of the
-    domains differ clearly, and in all of them if the settings are nearly equal.)
-    """
-    for_all = dict.fromkeys(by_prompt.prompts["prompt_id"], UNKNOWN)
-    one = fit(by_prompt, for_all, n=n).cost.sum(axis=1)
-    each = fit(by_prompt, n=n).cost.sum(axis=1)
-    prompts = resampling_of(by_prompt.prompts, 1)
-    return Interval.of(one / each - 1, prompts, "the gain")
+    return Choice(by_prompt.judged(chosen), np.stack(by_domain, axis=1))
 
 
 def speeds(policies: Mapping[str, Choice], n: int = RESAMPLES) -> Draws:

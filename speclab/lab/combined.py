@@ -73,8 +73,7 @@ def settings_cost(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prom
     """What each `least` costs on each prompt, 1 to LONGEST and (with a draft) NEVER, by `setting`.
 
     With `costs` a copy takes no draft pass, and what the draft reads in its first pass after a
-    copy is not charged. Where `both` has a column `counted`, the blocks that begin there count:
-    they emit different tokens by setting, so that nothing may be fitted on them.
+    copy is not charged.
     """
     leasts = range(1, NEVER + (gamma > 0))
     tables = {setting(gamma, n): stopping.totals(planned(both, gamma, n), costs) for n in leasts}

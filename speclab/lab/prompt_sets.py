@@ -4,10 +4,10 @@ prompts without the wrapper around each problem. The other is a second prompt se
 (data/second_prompts), on whose format no draft was trained.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import pandas as pd
 
@@ -15,7 +15,7 @@ from speclab.estimates import Estimates, named
 from speclab.lab.texts import Text
 from speclab.score import domains_in
 from speclab.study.profiles import Profile
-from speclab.study.prompts import HUB_SETS, WITH_WORDS
+from speclab.study.prompts import WITH_WORDS
 from speclab.study.runs import kind_of_set, sets_asked, sizes_of
 
 OWN = "own prompts"
@@ -25,12 +25,22 @@ SECOND = "second prompt set"
 ENGLISH = "second set in English"
 # domains in which a set has new texts; a set that is not named here has new texts in all domains
 NEW = {UNWRAPPED: WITH_WORDS, ENGLISH: ("chat",)}
+IN_WORDS = {  # a set's name in a sentence, after 'on'
+    OWN: "our own prompts",
+    UNWRAPPED: "prompts without wrapper",
+    SECOND: "the second prompt set",
+    ENGLISH: "the second prompt set in English",
+}
 ABOUT = {  # GLOSSARY.md has the whole description
     "unwrapped": f"**{UNWRAPPED.capitalize()}**: math and reasoning without the lines around each "
     "problem.",
     "second": f"**{SECOND.capitalize()}**: 120 other prompts in another form; *{ENGLISH}* leaves "
     "out those in other languages.",
 }
+ANY_SET = (
+    "**{}**: other prompts. If they lack one of our domains, comparisons of all domains leave them "
+    "out."
+)
 CHOSE = ", of which the first {} decided when the draft's training ended"
 NO_OTHERS = (
     "This profile names no other prompts (`other_prompts`), so we cannot say whether the findings "
@@ -57,11 +67,6 @@ class PromptSet:
         """The texts, one row per position."""
         return self.text.trace
 
-    @property
-    def prompts(self) -> pd.Series:
-        """Number of prompts by domain."""
-        return self.trace.groupby("domain", sort=False)["prompt_id"].nunique()
-
     def shown(self, table: Estimates, *more: str) -> pd.DataFrame:
         """The rows of a table by domain in which the set has new texts. In other domains it would
         repeat the numbers of another set. more: further values of `domain` that are kept, as
@@ -85,25 +90,17 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
     ending = "-sampled" if own.temperature else ""
     for source in sets_asked(profile, domains):
         other = Text.recorded(profile, f"{kind_of_set(source)}{ending}")
-        check_domains(source, domains_in(other.trace), domains)
-        name = set_name(source)
-        if name in sets:
+        theirs = domains_in(other.trace)
+        if not {*domains} & {*theirs}:
             raise ValueError(
-                f"other_prompts: {source}: tables call another set {name!r}; rename the file"
+                f"other_prompts: {source} has the domains {named(theirs)} and none of "
+                f"{named(domains)}: use the same names for the domains, or leave the set out"
             )
-        sets[name] = _where(other, other.trace["domain"].isin(domains))
+        sets[set_name(source)] = _where(other, other.trace["domain"].isin(domains))
     if second := sets.get(SECOND):
-        sets[ENGLISH] = _where(second, category_of(second.trace) != "language")
+        category = second.trace["prompt_id"].str.split("-").str[1]
+        sets[ENGLISH] = _where(second, category != "language")
     return sets
-
-
-def check_domains(source: str, theirs: Collection[str], domains: Collection[str]) -> None:
-    """ValueError if a set has none of the domains of the profile's own prompts."""
-    if not set(domains) & set(theirs):
-        raise ValueError(
-            f"other_prompts: {source} has the domains {named([*theirs])} and none of "
-            f"{named([*domains])}: use the same names for the domains, or leave the set out"
-        )
 
 
 def read(profile: Profile, own: Text) -> dict[str, PromptSet]:
@@ -112,8 +109,10 @@ def read(profile: Profile, own: Text) -> dict[str, PromptSet]:
     """
     sets = {}
     for name, text in texts(profile, own).items():
-        new = [domain for domain in domains_in(text.trace) if is_new(name, domain)]
-        sets[name] = PromptSet(name, after_on(name), text, tuple(new), name == ENGLISH)
+        domains = domains_in(text.trace)
+        new = tuple(domain for domain in domains if domain in NEW.get(name, domains))
+        in_words = IN_WORDS.get(name, f"the set {name}")
+        sets[name] = PromptSet(name, in_words, text, new, name == ENGLISH)
     return sets
 
 
@@ -132,24 +131,10 @@ def _where(text: Text, is_kept: pd.Series) -> Text:
     return replace(text, trace=trace, nodes=nodes)
 
 
-Sets = TypeVar("Sets", bound=Text | PromptSet)
-
-
-def with_all_domains(sets: Mapping[str, Sets]) -> dict[str, Sets]:
+def with_all_domains(sets: Mapping[str, Any]) -> dict[str, Any]:
     """The sets that have every domain of the first set, `OWN`, so that means of domains compare."""
     domains = {*sets[OWN].trace["domain"]}
     return {name: each for name, each in sets.items() if domains <= {*each.trace["domain"]}}
-
-
-def after_on(name: str) -> str:
-    """A set's name after 'on'."""
-    known = {
-        OWN: "our own prompts",
-        UNWRAPPED: "prompts without wrapper",
-        SECOND: "the second prompt set",
-        ENGLISH: "the second prompt set in English",
-    }
-    return known.get(name, f"the set {name}")
 
 
 def set_name(source: str) -> str:
@@ -164,34 +149,5 @@ def described(profile: Profile) -> str:
     ends = dict.fromkeys([min(sizes := sizes_of(profile).values()), max(sizes)])
     chose = CHOSE.format(profile.notes.chose) if profile.notes.chose else ""
     own = f"**{OWN.capitalize()}**: {' to '.join(map(str, ends))} per domain{chose}."
-    lines = [ABOUT.get(source) or _about(profile, source) for source in profile.others]
+    lines = [ABOUT.get(source) or ANY_SET.format(set_name(source)) for source in profile.others]
     return " ".join([own, *(lines or [NO_OTHERS])])
-
-
-def _about(profile: Profile, source: str) -> str:
-    """A public set, or a file or folder with its number of prompts in each of the profile's domains
-    and the domains that it lacks.
-    """
-    if source in HUB_SETS:
-        return f"**{set_name(source)}**: the public set of this name."
-    sizes = sizes_of(profile.replace(prompts=source, prompts_per_domain=None, domains=None))
-    domains = list(sizes_of(profile))
-    there = [f"{domain} {sizes[domain]}" for domain in domains if domain in sizes]
-    missing = [domain for domain in domains if domain not in sizes]
-    has = f"**{set_name(source)}**: prompts of `{Path(source).name}` ({named(there)})."
-    if not missing:
-        return has
-    return f"{has} It lacks {named(missing)}, so comparisons of all domains leave this set out."
-
-
-def category_of(rows: pd.DataFrame) -> pd.Series:
-    """The category of each row of the second set."""
-    parts = rows["prompt_id"].str.split("-")
-    return parts.str[1]
-
-
-def is_new(name: str, *domains: str) -> bool:
-    """Whether a set has new texts in one of the domains. In other domains its texts are those of
-    another set, so the same number would only be repeated.
-    """
-    return any(domain in NEW.get(name, domains) for domain in domains)

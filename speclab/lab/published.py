@@ -63,7 +63,6 @@ def comparison(
     half: tokens of a position bin of Table V. ValueError: no nodes, or no position in a bin.
     """
     frame = published(table)
-    score.require(run.nodes, ["domain", "prompt_id"], "nodes")
     domains = score.domains_in(run.nodes)
     if set(domains) < set(DOMAINS):
         frame = frame[frame["domain"] != ALL]  # the paper's is a mean of other domains
@@ -87,14 +86,10 @@ def _unpublished(frame: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
     """The rows of a published table for these domains, and for ALL if the table has such a row,
     without the published numbers.
     """
-    printed = set(frame["domain"])
-    names = [*domains, ALL] if printed != {ALL} else [ALL]
-    if ALL not in printed:
-        names.remove(ALL)
+    printed = {*frame["domain"]}
+    names = [ALL] if printed == {ALL} else [*domains, *({ALL} & printed)]
     rows = frame.drop(columns=["domain", "published"]).drop_duplicates()
-    order = list(frame.columns)
-    whole = pd.DataFrame({"domain": names}).merge(rows, how="cross")
-    return whole.assign(published=np.nan)[order]
+    return pd.DataFrame({"domain": names}).merge(rows, how="cross").assign(published=np.nan)
 
 
 def _estimators(table: str, rule: str) -> list[tuple[str, Estimator, Estimator]]:
@@ -102,7 +97,7 @@ def _estimators(table: str, rule: str) -> list[tuple[str, Estimator, Estimator]]
     estimator that answers the question for which the quantity is used.
     """
     if table == "I":
-        one_token = score.member(score.hit, 1) if rule == "greedy" else score.alpha
+        one_token = score.mean_of("hit", "hit[1]") if rule == "greedy" else score.alpha
         entropy = score.mean_of("target_entropy")
         of_text = score.mean_of("target_entropy", "text_entropy")
         alphas = ("alpha_mean", score.published_alpha, one_token)
@@ -130,7 +125,6 @@ def _estimates(
     """
     if pd.notna(position_bin):
         rows = rows[rows["position"] // half == position_bin]
-    score.require(rows, [], f"position bin {position_bin} of this run")
     values = stats.by_domain(rows, estimator).frame
     unused = {ALL, POOLED} - {whole}
     is_unused = values["domain"].isin(unused)

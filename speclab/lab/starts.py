@@ -21,24 +21,23 @@ import pandas as pd
 
 from speclab import score
 from speclab.plain import Array
-from speclab.replay import STARTS, among, sums_by_gamma
+from speclab.replay import sums_by_gamma
 from speclab.tree import check_limit
 
 NEEDED = ["prompt_id", "domain", "position", "proposer"]
 NEEDED += ["accepted", "remaining", "limit"]
 
 
-def replay_starts(starts: pd.DataFrame, gamma: int | Array, which: str = "visited") -> pd.DataFrame:
+def replay_starts(starts: pd.DataFrame, gamma: int | Array) -> pd.DataFrame:
     """Blocks of a chain of `gamma` drafted tokens by one proposer. The frame has the columns of
     `replay.replay` with the same meaning, and also prompt_tokens and any further columns of the
     starts.
 
     gamma: one number, or int [rows], the number of tokens to draft at each row (0: nothing is
-    drafted there). which: "visited" or "every", as `starts` of `replay`. Raises ValueError for
+    drafted there). Raises ValueError for
     missing columns, no rows, several proposers, a gamma larger than the recorded limit, and
     incomplete texts.
     """
-    among("which", which, STARTS)
     longest = max(gamma.max(), 1) if isinstance(gamma, np.ndarray) else gamma
     check_limit("gamma", longest)
     _check(starts, gamma)
@@ -56,9 +55,7 @@ def replay_starts(starts: pd.DataFrame, gamma: int | Array, which: str = "visite
         emitted=accepted + 1 - truncated,
         truncated=truncated,
     )
-    if which == "visited":
-        begins = visited(blocks["emitted"].to_numpy(), remaining.to_numpy())
-        blocks = blocks[begins]
+    blocks = blocks[visited(blocks["emitted"].to_numpy(), remaining.to_numpy())]
     survival = {}
     for depth in range(1, longest + 1):
         reaches = blocks["accepted"] >= depth
@@ -66,13 +63,11 @@ def replay_starts(starts: pd.DataFrame, gamma: int | Array, which: str = "visite
     return blocks.assign(**survival).reset_index(drop=True)
 
 
-def sums_of_starts(
-    starts: pd.DataFrame, gammas: Iterable[int], which: str = "visited"
-) -> pd.DataFrame:
+def sums_of_starts(starts: pd.DataFrame, gammas: Iterable[int]) -> pd.DataFrame:
     """Sums of a chain for each gamma and prompt, as `replay.chain_sums`. Raises ValueError as
     `replay_starts` does.
     """
-    return sums_by_gamma(lambda gamma: replay_starts(starts, gamma, which), gammas)
+    return sums_by_gamma(lambda gamma: replay_starts(starts, gamma), gammas)
 
 
 def visited(emitted: Array, remaining: Array) -> Array:
@@ -100,11 +95,10 @@ def _check(starts: pd.DataFrame, gamma: int | Array) -> None:
             f"starts has the proposers {', '.join(map(repr, proposers))}: a chain has one "
             "proposer, so keep the rows of one"
         )
-    limit = starts["limit"].min()
     if (gamma > starts["limit"]).any():
         raise ValueError(
-            f"gamma={np.max(gamma)}: {limit} drafted tokens per block were recorded for "
-            f"{proposers[0]!r}; give a gamma up to {limit}"
+            f"gamma={np.max(gamma)}: blocks of {proposers[0]!r} were recorded up to "
+            f"{starts['limit'].min()} drafted tokens; give at most that gamma"
         )
     text = starts[["prompt_id", "remaining"]]
     following = text.shift(-1)

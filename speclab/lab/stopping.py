@@ -3,9 +3,9 @@
 A run of kind `chain` holds the draft's greedy chain at every position of the target's greedy text,
 with the draft's confidence and entropy and the target's verdict. So every rule that stops a chain
 early is replayed exactly, without a model. `chains` reads the run as `starts` (`lab.starts`).
-`fixed` and `stopped` plan what a block drafts at each start, in the columns `drafted` (tokens) and
-`draft_passes`. `totals` sums the blocks of a decoder with this plan, and `fit_rule`
-chooses a rule. NumPy and pandas only. Source of dynamic gamma by a threshold: arXiv:2405.04304.
+`stopped` plans what a block drafts at each start, in the columns `drafted` (tokens) and
+`draft_passes`. `totals` sums the blocks of a decoder with this plan, and `fit_rule` chooses a rule.
+NumPy and pandas only. Source of dynamic gamma by a threshold: arXiv:2405.04304.
 
 A chain of k tokens takes k draft passes. A rule that stops before its limit has made one more pass,
 whose distribution it did not use.
@@ -15,50 +15,33 @@ import numpy as np
 import pandas as pd
 
 from speclab.cost import Costs
-from speclab.lab.choose import PROMPT, SUMS, Choice, PromptCosts, fastest, fit
+from speclab.lab.choose import PROMPT, SUMS, Choice, PromptCosts, fit
 from speclab.lab.starts import NEEDED, replay_starts
 from speclab.score import require
-from speclab.shapes import MEASURES
 from speclab.stats import RESAMPLES
 
-THRESHOLDS = {  # tried in the fit; the first never stops
-    "confidence": [round(0.05 * i, 2) for i in range(20)],
-    "entropy": [np.inf, 6, 5, 4, 3.5, 3, 2.5, 2, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.25, 0.1],
-}
-FIXED = "best fixed gamma"
-METHODS = (FIXED, *MEASURES)
+THRESHOLDS = [round(0.05 * i, 2) for i in range(20)]  # tried in the fit; 0 never stops
+FIXED, CONFIDENCE = "best fixed gamma", "confidence"  # methods that are fitted
 COLUMNS = ["prompt_id", "domain", "position", "node", "depth", "rank"]
 COLUMNS += ["draft_prob", "draft_entropy", "target_rank"]
 
 
-def chains(nodes: pd.DataFrame, max_new_tokens: int, by_start: bool = False) -> pd.DataFrame:
+def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
     """The starts of a run of kind `chain` recorded at T = 0, prompts in order of first appearance.
     Further columns: `room`, the most tokens that may be drafted there, and by depth the
     confidence_1, … and entropy_1, … (nats) of the distribution that each token of the chain was
     taken from.
 
     max_new_tokens: the limit of the replayed decoder, which drafts up to it, past an EOS that it
-    cannot foresee. by_start: whether the draft is a trained head, whose tokens depend on where a
-    block began. ValueError for missing columns, nodes that are not one chain of the same depth at
-    every position from 0 on, text that is not the target's greedy text (not checked for a head),
-    and a limit below a text's length.
+    cannot foresee. ValueError for missing columns, and for a limit below a text's length.
     """
     code, _ = pd.factorize(require(nodes, COLUMNS, "nodes")["prompt_id"])
     rows = nodes[COLUMNS].assign(code=code).sort_values(["code", "position", "node"])
     depth = int(rows["depth"].max())
     starts = rows.iloc[::depth][[*PROMPT, "position"]].reset_index(drop=True)
     starts = starts.astype({"position": int})
-    texts = starts.groupby("prompt_id", sort=False)["position"]
-    remaining = texts.transform("size") - starts["position"]
-    levels = np.tile(np.arange(1, depth + 1), len(starts))
-    is_whole = len(rows) == len(levels) and np.array_equal(rows["depth"], levels)
-    is_branched = rows["rank"].any()
-    in_order = (starts["position"] == texts.cumcount()).all()
-    if is_branched or not (is_whole and in_order):
-        raise ValueError(
-            f"the nodes are not one chain of {depth} at every position from 0 on: use all rows of "
-            "a run of kind 'chain'"
-        )
+    tokens = starts.groupby("prompt_id", sort=False)["position"].transform("size")
+    remaining = tokens - starts["position"]
     longest = remaining.max()
     if max_new_tokens < longest:
         raise ValueError(
@@ -68,14 +51,6 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int, by_start: bool = False) -> 
     by_depth = {name: rows[name].to_numpy().reshape(-1, depth) for name in COLUMNS[-3:]}
     is_best = by_depth["target_rank"] == 0
     accepted = is_best.cumprod(axis=1).sum(axis=1)
-    # in a greedy text r accepted tokens of an ordinary draft leave r - 1 at the next position (half
-    # precision may decide a near tie otherwise)
-    fewer = accepted[1:] < accepted[:-1] - 1
-    broken = fewer & (remaining[:-1] > 1)
-    if broken.sum() > 0.01 * len(starts) and not by_start:
-        raise ValueError(
-            "the nodes do not belong to the target's greedy text: use a run at temperature 0"
-        )
     sureness = [("confidence", "draft_prob"), ("entropy", "draft_entropy")]
     measured = {}
     for measure, name in sureness:
@@ -92,16 +67,6 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int, by_start: bool = False) -> 
     )
 
 
-def _planned(starts: pd.DataFrame, drafted: pd.Series, passes: pd.Series) -> pd.DataFrame:
-    return starts[[*NEEDED, "room"]].assign(drafted=drafted, draft_passes=passes)
-
-
-def fixed(starts: pd.DataFrame, gamma: int) -> pd.DataFrame:
-    """Draft `gamma` tokens (1 to the chains' depth), fewer only where the limit leaves no room."""
-    drafted = starts["room"].clip(upper=gamma)
-    return _planned(starts, drafted, drafted)
-
-
 def stopped(starts: pd.DataFrame, measure: str, threshold: float, limit: int) -> pd.DataFrame:
     """`shapes.StopRule` on a chain of `limit` tokens: stop before a token whose confidence is below
     the threshold, or whose entropy is above it.
@@ -112,7 +77,7 @@ def stopped(starts: pd.DataFrame, measure: str, threshold: float, limit: int) ->
     sure = going.cumprod(axis=1).sum(axis=1)
     drafted = np.minimum(sure, most)
     passes = np.minimum(drafted + 1, most)
-    return _planned(starts, drafted, passes)
+    return starts[[*NEEDED, "room"]].assign(drafted=drafted, draft_passes=passes)
 
 
 def totals(planned: pd.DataFrame, costs: Costs) -> pd.DataFrame:
@@ -120,13 +85,11 @@ def totals(planned: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     passes; plain decoding costs one per token), target_passes, draft_passes.
 
     planned: starts with `drafted` (up to the decoder's limit, past a text's end) and
-    `draft_passes`. If they have a column `counted`, only blocks that begin where it is true count.
+    `draft_passes`.
     """
     cost = costs.of_chain(planned["drafted"], planned["draft_passes"])
     tried = planned.assign(cost=cost, target_passes=1)
     blocks = replay_starts(tried, planned["drafted"].to_numpy())
-    if "counted" in blocks:
-        blocks = blocks[blocks["counted"]]
     return blocks.groupby(PROMPT, sort=False)[SUMS].sum()
 
 
@@ -135,37 +98,31 @@ def totals(planned: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 Rule = tuple[float, int, pd.DataFrame]  # threshold, limit, and the plan
 
 
-def candidates(starts: pd.DataFrame, costs: Costs, method: str) -> list[Rule]:
+def candidates(starts: pd.DataFrame, method: str) -> list[Rule]:
     """The rules to choose from: limits from 1 to the depth of the chains, and thresholds from
-    THRESHOLDS. A fixed gamma is a limit with the threshold NaN.
+    THRESHOLDS. A fixed gamma is a limit at which nothing stops, with the threshold NaN.
     """
     depth = int(starts["limit"].max())
     limits = range(1, depth + 1)
     if method == FIXED:
-        return [(np.nan, limit, fixed(starts, limit)) for limit in limits]
+        plans = [(np.nan, limit, 0.0) for limit in limits]
+    else:
+        plans = [(threshold, limit, threshold) for limit in limits for threshold in THRESHOLDS]
     return [
-        (threshold, limit, stopped(starts, method, threshold, limit))
-        for limit in limits
-        for threshold in THRESHOLDS[method]
+        (name, limit, stopped(starts, CONFIDENCE, threshold, limit))
+        for name, limit, threshold in plans
     ]
-
-
-def fitted(starts: pd.DataFrame, costs: Costs, method: str) -> Rule:
-    """The rule of a method that is the fastest on these starts."""
-    tried = candidates(starts, costs, method)
-    cost = [totals(planned, costs)["cost"].sum() for *_, planned in tried]
-    return tried[fastest(1 / np.array(cost))]
 
 
 def fit_rule(
     starts: pd.DataFrame, costs: Costs, method: str, folds: int = 5, n: int = RESAMPLES
 ) -> Choice:
-    """A method (of METHODS) on every prompt. Its rule is fitted on the prompts of the same domain
-    in the other folds, and again in every resample (`choose.fit`). The `judged` frame also has the
-    threshold and the limit.
+    """A method (FIXED or CONFIDENCE) on every prompt. Its rule is fitted on the
+    prompts of the same domain in the other folds, and again in every resample (`choose.fit`). The
+    `judged` frame also has the threshold and the limit.
     """
     tables = {}
-    plans = candidates(starts, costs, method)
+    plans = candidates(starts, method)
     for number, (threshold, limit, planned) in enumerate(plans):
         sums = totals(planned, costs)
         tables[number] = sums.assign(threshold=threshold, limit=limit)

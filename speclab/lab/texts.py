@@ -16,7 +16,6 @@ from speclab.study.runs import Run, load_or_record, seeds_of
 from speclab.tree import Tree
 
 PLACE = ["prompt_id", "seed", "position"]
-PAPER = "paper's measure"  # of acceptance: the mean of min(1, p/q) over the nodes of trees
 
 
 @dataclass(frozen=True)
@@ -41,16 +40,11 @@ class Text:
         runs = (run, *others)
         settings = [each.manifest["profile"] for each in runs]
         temperatures = {setting["temperature"] for setting in settings}
-        if len(temperatures) > 1:
-            raise ValueError(
-                f"the runs have the temperatures {sorted(temperatures)}, and a Text has one; make "
-                "a Text of each"
-            )
         seeds = [setting["seed"] for setting in settings]
-        if len(set(seeds)) < len(seeds):
+        if len(temperatures) > 1 or len(set(seeds)) < len(seeds):
             raise ValueError(
-                f"the runs have the seeds {seeds}, and the seeds of a Text must differ; record one "
-                "of the runs with another seed"
+                f"the runs have the temperatures {sorted(temperatures)} and the seeds {seeds}; a "
+                "Text needs runs at one temperature with different seeds"
             )
         traces = [each.trace.assign(seed=seed) for each, seed in zip(runs, seeds, strict=True)]
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
@@ -76,11 +70,6 @@ class Text:
         return f"T = {self.temperature:g}"
 
     @property
-    def label(self) -> str:
-        """'greedy text (T = 0)', 'sampled text (T = 1)'."""
-        return f"{'sampled' if self.temperature else 'greedy'} text ({self.name})"
-
-    @property
     def token(self) -> str:
         """One drafted token in words, as `value` scores it: 'best token (T = 0)', 'drawn token
         (T = 1)'.
@@ -103,22 +92,9 @@ class Text:
         return "point-mass" if self.temperature else "greedy"
 
     @property
-    def chain_rule(self) -> str:
-        """The acceptance rule for drafted chains."""
-        return "rejection" if self.temperature else "greedy"
-
-    @property
     def acceptance(self) -> Estimator:
         """The exact acceptance of one drafted token: hit[1] at T = 0, alpha at T > 0."""
         return score.mean_of(self.value, "alpha" if self.temperature else "hit[1]")
-
-    def accepted(self) -> tuple[pd.DataFrame, Estimator]:
-        """Rows and estimator of the acceptance of one drafted token."""
-        return self.trace, self.acceptance
-
-    def with_columns(self, **columns: Callable | pd.Series) -> "Text":
-        """The text with further columns of `trace`."""
-        return replace(self, trace=self.trace.assign(**columns))
 
     def cut(self, tokens: int) -> "Text":
         """The texts as if each had ended after `tokens` tokens; their blocks end there too."""
@@ -132,8 +108,6 @@ class Text:
 
         ValueError unless `gamma` is a whole number from 1 to 64.
         """
-        if isinstance(gamma, Tree):
-            raise ValueError("gamma is a Tree: replay it with Text.tree(tree)")
         walk = replay.replay_sampled if self.temperature else replay.replay
         return self._blocks(walk, gamma, starts)
 

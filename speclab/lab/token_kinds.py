@@ -91,12 +91,10 @@ def token_kinds(trace: pd.DataFrame, strings: Sequence[str]) -> pd.Series:
 
     strings[id] is the text of token id (`pictures.strings_of`). The first token of a text counts as
     if it followed white space. A prompt has one text, or one per `seed`. ValueError for an empty
-    trace, for missing columns, and for two texts that are mixed up.
+    trace and for missing columns.
     """
     require(trace, ["prompt_id", "domain", "position", "token"], "trace")
     text = [name for name in ("prompt_id", "seed") if name in trace]
-    if trace.duplicated([*text, "position"]).any():
-        raise ValueError("trace holds a position twice: give the texts of a prompt a column 'seed'")
     kinds = pd.Series(index=trace.index, dtype=object, name="token_kind")
     ordered = trace.sort_values("position")
     for _, rows in ordered.groupby(text, sort=False):

@@ -8,7 +8,6 @@ number have the same text; no text is kept).
 """
 
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from speclab.study.place import ROOT
 READS = ["data/atlas"]
 FOLDER = ROOT / READS[0]
 TABLE, SOURCES = FOLDER / "atlas.parquet", FOLDER / "sources.yaml"
-CHECK_OUT = "restore data/atlas from the repository"
 FACTS = ["run", "method", "target", "set", "K", "temperature", "repository", "commit", "licence"]
 TASKS = {  # Spec-Bench's five tasks of one category each; the sixth has MT-Bench's eight
     "translation": "translation",
@@ -36,10 +34,9 @@ CONVERSATION = "chat"  # the task with MT-Bench's categories
 
 
 @lru_cache
-def sources(path: Path = SOURCES) -> dict[str, Any]:
+def sources() -> dict[str, Any]:
     """`sources.yaml`: repositories, mt_bench, runs, left_out. ValueError if it is damaged."""
-    facts: dict[str, Any] = read_yaml(path, CHECK_OUT, dict)
-    return facts
+    return dict(read_yaml(SOURCES, "restore it from the repository", dict))
 
 
 def runs() -> pd.DataFrame:
@@ -52,11 +49,8 @@ def runs() -> pd.DataFrame:
 
 @lru_cache
 def answers() -> pd.DataFrame:
-    """All answers of all runs. ValueError if the file is missing or damaged."""
-    try:
-        return pd.read_parquet(TABLE)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{TABLE} cannot be read ({error}): {CHECK_OUT}") from None
+    """All answers of all runs."""
+    return pd.read_parquet(TABLE)
 
 
 def passes_of(run: str) -> pd.DataFrame:

@@ -6,7 +6,6 @@ public repository saifmb0/tree-acceptance. `git ls-tree` lists the blob ids belo
 no access to the bytes of the final run, and could not try the address.
 """
 
-import hashlib
 from pathlib import Path
 
 import pandas as pd
@@ -32,15 +31,9 @@ OURS = {  # their names of columns: ours
 }
 
 
-def blob_id(content: bytes) -> str:
-    """The id that git gives a file: SHA-1 of 'blob', its length, a zero byte, and its bytes."""
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
 SOURCE = Published(
     f"https://raw.githubusercontent.com/saifmb0/tree-acceptance/{COMMIT}/results/",
     FILES,
-    blob_id,
     RUNS / "author-records",
     "make author-records",
     "SPECLAB_AUTHOR_RECORDS",
@@ -55,7 +48,7 @@ def read_records(folder: str = "") -> dict[str, pd.DataFrame]:
     A probability or an entropy may be NaN.
     """
     place = Path(folder or folder_of(SOURCE.variable) or SOURCE.folder)
-    paths = sorted(place.glob("*[0-9].csv*"))
-    names = [path.name.partition(".")[0][-6:] for path in paths]
-    runs = [pd.read_csv(path).rename(columns=OURS) for path in paths]
-    return dict(zip(names, runs, strict=True))
+    return {
+        path.name.partition(".")[0][-6:]: pd.read_csv(path).rename(columns=OURS)
+        for path in sorted(place.glob("*[0-9].csv*"))
+    }

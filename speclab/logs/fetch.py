@@ -3,34 +3,29 @@ digest that is written here. They are no part of the kit, because none of them n
 """
 
 import gzip
+import hashlib
 import http.client
 import urllib.request
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from speclab.study.runs import written
 
-TIMEOUT_S = 30
-
-
-class FetchError(RuntimeError):
-    """A file could not be fetched, or is not the expected file. The message says what to do."""
-
 
 @dataclass(frozen=True)
 class Published:
-    """`files` (digests by name) at the address `base`, and the `folder` that they are stored in.
+    """`files` (digests by name: SHA-256, or the blob ids of git) at the address `base`, and the
+    `folder` that they are stored in.
 
-    digest: computes a file's digest from its bytes. again: the command that fetches the files.
-    variable: the environment variable that names another folder with them.
+    again: the command that fetches the files. variable: the environment variable that names another
+    folder with them.
     """
 
     base: str
     files: Mapping[str, str]
-    digest: Callable[[bytes], str]
     folder: Path
     again: str
     variable: str
@@ -39,48 +34,44 @@ class Published:
         """Fetch the files into a folder; returns their paths.
 
         A file that is already right is kept. No file appears under its name before its digest is
-        right. OSError: the folder cannot be made. FetchError: no network, not found, other bytes.
+        right. OSError: the folder cannot be made. ValueError: no network, not found, other bytes.
         """
         folder = Path(out or self.folder)
         folder.mkdir(parents=True, exist_ok=True)
         address = (base or self.base).rstrip("/")
-        paths = []
-        for name, wanted in self.files.items():
-            path = folder / name
-            paths.append(path)
-            if path.is_file() and self.digest(path.read_bytes()) == wanted:
+        paths = [folder / name for name in self.files]
+        for path in paths:
+            if path.is_file() and self.is_right(path.name, path.read_bytes()):
                 continue
-            content = self._download(f"{address}/{name}")
-            if self.digest(content) != wanted:
-                raise FetchError(
-                    f"{name} is not the published file, or not all of it: {len(content)} bytes "
-                    f"with digest {self.digest(content)} instead of {wanted}; run `{self.again}` "
-                    "again, or check what is served at that address"
-                )
+            url = f"{address}/{path.name}"
+            try:
+                with urllib.request.urlopen(url, timeout=30) as answer:
+                    content = answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                raise ValueError(
+                    f"{url} could not be fetched: {error}. Check the network, and whether the "
+                    "repository is still public. Without a network, copy the files from another "
+                    f"machine into a folder and set {self.variable}=folder. Files that were "
+                    f"fetched are kept, and `{self.again}` continues from there"
+                ) from None
+            self.check(url, path.name, content)
             written(path, partial(Path.write_bytes, data=content))
         return paths
 
-    def _download(self, url: str) -> bytes:
-        try:
-            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-                return answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise FetchError(
-                f"{url} could not be fetched: {error}. Check the network, and whether the "
-                "repository is still public. Without a network, copy the files from another "
-                f"machine into a folder and set {self.variable}=folder. Files that were fetched "
-                f"are kept, and `{self.again}` continues from there"
-            ) from None
+    def is_right(self, name: str, content: bytes) -> bool:
+        """Whether `content` is the published file `name`."""
+        wanted = self.files[name]
+        if len(wanted) == 64:
+            return hashlib.sha256(content).hexdigest() == wanted
+        blob = b"blob %d\0" % len(content) + content  # of which git takes the SHA-1
+        return hashlib.sha1(blob).hexdigest() == wanted
 
-    def check(self, path: Path, content: bytes, name: str) -> None:
-        """ValueError if `content`, read from `path`, has the `name` of one of the files but is not
-        that file.
-        """
-        found = self.digest(content)
-        if found != self.files.get(name, found):
+    def check(self, place: Path | str, name: str, content: bytes) -> None:
+        """ValueError if `content`, read from a `place`, is not the published file `name`."""
+        if not self.is_right(name, content):
             raise ValueError(
-                f"{path} is not the published file {name} (its digest is {found}): run "
-                f"`{self.again}`, or rename the file"
+                f"{place} is not the published file {name}, or not all of it ({len(content)} "
+                f"bytes): run `{self.again}`, or check what is served there"
             )
 
 

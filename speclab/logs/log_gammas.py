@@ -18,7 +18,6 @@ Speed-ups are estimates: tokens per target pass divided by the cost of a block (
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,13 +35,7 @@ from speclab.stats import BELOW, UNDEFINED, Draws
 PER_PASS = score.ratio_of("emitted", "blocks", "block_efficiency")
 SPEED = score.ratio_of("emitted", "cost", "speed-up")
 LOGGED = "as logged"  # in place of a gamma: the log's own draft lengths, which vary
-MODEL, HEADS, COPIES, TREES = "draft model", "heads", "copies", "trees"
-NOT_OF_A_CHAIN = {  # why drafts that are not a draft model's chains say nothing about other gammas
-    HEADS: "The drafts come from heads, whose guess depends on where a block begins.",
-    COPIES: "The drafts are copies, and what is copied depends on where a block begins.",
-    TREES: "The drafts are trees, and the log does not say which branch was accepted.",
-}
-OF_FORMAT = {"specdecode-eagle": HEADS, "specdecode-ngram": COPIES}  # formats that say what drafts
+MODEL = "draft model"  # what drafts; the chains of nothing else have bounds
 NO_OTHER = "So it decides nothing about another gamma."
 NO_PASSES = "The log has totals per request only, and no counts per pass."
 ESTIMATE = "estimate"  # beside the bounds: by acceptance at the depths of the log
@@ -58,12 +51,12 @@ BOUNDS = ["gamma", "least", "most", "estimate", "low", "least_high", "high", "ve
 
 def why_no_bounds(log: pd.DataFrame | None, drafts: str = MODEL, temperature: float = 0.0) -> str:
     """Why the passes of a log (None: it has totals only) say nothing about another gamma, as
-    sentences; "": they give bounds. drafts: MODEL or a key of NOT_OF_A_CHAIN.
+    sentences; "": they give bounds. drafts: MODEL, or what else drafted.
     """
     if log is None:
         return f"{NO_PASSES} {NO_OTHER}"
     if drafts != MODEL:
-        return f"{NOT_OF_A_CHAIN[drafts]} {NO_OTHER}"
+        return f"The drafts are {drafts}, and no chains of a draft model. {NO_OTHER}"
     if temperature > 0:
         return (
             f"The log was sampled at T = {temperature:g}, where acceptance depends on chance. "
@@ -113,20 +106,27 @@ def bounded_speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Dr
             estimator = _extrapolation(own, gamma, costs.of_chain(gamma))
             questions[gamma, ESTIMATE] = counts, estimator
     draws = stats.jointly(questions)
+    if own is None:
+        lower = {(gamma, ESTIMATE): draws[gamma, MISSES] for gamma in (*gammas, LOGGED)}
+        draws = replace(draws, values=draws.values | lower)
     any_draws = draws[gammas[0], MISSES]
     plain = pd.DataFrame(1.0, any_draws.index, any_draws.columns)
-    return replace(draws, values={(0, MISSES): plain, (0, HITS): plain} | draws.values)
+    of_plain = {(0, kind): plain for kind in (MISSES, HITS, ESTIMATE)}
+    return replace(draws, values=of_plain | draws.values)
 
 
 def _counts(log: pd.DataFrame, own: int) -> pd.DataFrame:
-    """What `_extrapolation` reads of each request: emitted, blocks, reached (passes that reach the
+    """What `_extrapolation` reads of each pass: emitted, blocks, reached (whether it reaches the
     depth `own`), and accepted_1 to accepted_`own`.
     """
-    depths = range(1, own + 1)
-    at = {depth: passes.depth_counts(log, depth) for depth in depths}
-    sums = passes.sums_by_request(log)[[*passes.REQUEST, "emitted", "blocks"]]
-    counts = {f"accepted_{depth}": at[depth]["accepted"] for depth in depths}
-    return sums.assign(reached=at[own]["reached"], **counts)
+    above = log["accepted"] >= own - 1
+    counts = {
+        "emitted": log["emitted"],
+        "blocks": 1,
+        "reached": above & (np.minimum(log["drafted"], log["remaining"]) >= own),
+    }
+    counts |= {f"accepted_{depth}": log["accepted"] >= depth for depth in range(1, own + 1)}
+    return log[passes.REQUEST].assign(**counts)
 
 
 def _extrapolation(own: int, gamma: int, cost: float) -> Estimator:
@@ -163,15 +163,14 @@ def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
     too cautious, and SLOWER is not.
     """
     gammas = list(dict.fromkeys(key[0] for key in speed.values))
-    least, most = (
-        np.stack([speed[gamma, unknown][domain] for gamma in gammas], axis=1)
-        for unknown in (MISSES, HITS)
+    least, most, guess = (
+        np.stack([speed[gamma, kind][domain] for gamma in gammas], axis=1)
+        for kind in (MISSES, HITS, ESTIMATE)
     )
     sizes = speed.prompts.sizes
     n_prompts = sizes.get(domain, speed.prompts.fewest)
     known = int(choose.fastest(least[0].round(9)))
-    guess = np.stack([_estimate(speed, gamma, domain) for gamma in gammas])
-    guess = guess.clip(least[0], most[0])
+    guess = guess[0].clip(least[0], most[0])
     tried = int(choose.fastest(guess.round(9)))
     gap = most - least[:, [known]]
     sides = stats.verdict(*stats.bounds_of(gap[1:], n_prompts))
@@ -184,13 +183,6 @@ def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
     high = stats.bounds_of(most[1:], n_prompts)[1]
     columns = [gammas, least[0], most[0], guess, *of_least, high, words]
     return pd.DataFrame(dict(zip(BOUNDS, columns, strict=True)))
-
-
-def _estimate(speed: Draws, gamma: int | str, domain: str) -> float:
-    """The estimate of a gamma in the sample, or its lower bound if it has no estimate."""
-    named: Any = speed.values  # by (gamma, kind)
-    kind = ESTIMATE if (gamma, ESTIMATE) in named else MISSES
-    return float(speed[gamma, kind][domain].iloc[0])
 
 
 def known_and_tried(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
@@ -210,16 +202,15 @@ def gamma_to_try(log: pd.DataFrame, costs: Costs, longest: int = 8) -> tuple[int
     numbers = {key: draws for key, draws in speed.values.items() if key[0] != LOGGED}
     table = bounds(replace(speed, values=numbers))
     known, tried = known_and_tried(table)
+    verb, gain = "Use", ""
+    if tried["gamma"] != known["gamma"]:
+        verb, gain = "Try", f": {tried['estimate']:.2f}x is expected"
     said = (
-        f"Of 0 (plain) to {gammas[-1]}, gamma = {known['gamma']} has the highest lower bound of "
-        f"the estimated speed-up, {known['least']:.2f}x (upper bound {known['most']:.2f}x)."
+        f"{verb} gamma = {tried['gamma']}{gain}. Of 0 (plain) to {gammas[-1]}, gamma = "
+        f"{known['gamma']} has the highest lower bound of the estimated speed-up, "
+        f"{known['least']:.2f}x (upper bound {known['most']:.2f}x)."
     )
-    if tried["gamma"] == known["gamma"]:
-        said = f"Use gamma = {known['gamma']}. {said}"
-    else:
-        said = f"Try gamma = {tried['gamma']}: {tried['estimate']:.2f}x is expected. {said}"
     others = table.loc[table["verdict"] == OPEN, "gamma"].astype(str).tolist()
     if others:
-        noun = "Gamma" if len(others) == 1 else "Gammas"
-        said += f" {noun} {named(others)} may be faster: the log cannot decide."
+        said += f" The log cannot decide whether gamma {named(others)} is faster."
     return int(tried["gamma"]), said

@@ -23,11 +23,11 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
     blocks = int(log.sums["blocks"].sum())
     size = f"{counted(log.requests, 'request')}, {counted(blocks, 'target pass')}"
     lines = [f"{folder} holds a log in the format {log.format}: {size}."]
-    if log.left_out:
-        answers = counted(log.left_out, "answer")
-        lines.append(f"{answers} took no target pass (one token at most): left out.")
     lines.append("Tokens per target pass, with 95 % intervals over requests:")
-    lines += _lines(tokens_per_pass(log.sums, logs.resamples(log)).frame)
+    rows = tokens_per_pass(log.sums, logs.resamples(log)).frame
+    for row in (rows if len(rows) > 2 else rows.tail(1)).itertuples():  # of one domain only EVERY
+        number = cell(row.estimate, row.low, row.high, 2)
+        lines.append(f"  {row.domain}: {number} ({counted(row.n_prompts, 'request')})")
     if log.passes is None:
         lines.append("The log has totals per request only, so nothing is known by depth.")
     elif log.passes["drafted"].isna().any():
@@ -45,13 +45,3 @@ def tokens_per_pass(sums: pd.DataFrame, n: int = RESAMPLES) -> Estimates:
     row = of_all[of_all["domain"] == POOLED].assign(domain=EVERY)
     table = pd.concat([of_domains, row], ignore_index=True)
     return Estimates(table.assign(estimator="tokens per target pass"))
-
-
-def _lines(rows: pd.DataFrame) -> list[str]:
-    """Numbers with their intervals and requests; of a single domain only the line of all."""
-    shown = rows if len(rows) > 2 else rows.tail(1)
-    return [
-        f"  {row.domain}: {cell(row.estimate, row.low, row.high, 2)} "
-        f"({counted(row.n_prompts, 'request')})"
-        for row in shown.itertuples()
-    ]

@@ -1,9 +1,9 @@
 """Logs of other decoders: read, checked, as `passes`, and as a folder.
 
-A format is a function from one JSON line to `Entry`s; `FORMATS` lists them in the order in which
-they are recognised. A log with counts per pass gives `passes`; a log with totals per request gives
-the same per-prompt sums and no passes. Nothing of a text is kept. `save` writes a log as a folder
-of one table and a manifest, and `opened` reads such a folder or a log file.
+A format is a function from one JSON line to `Entry`s; `FORMATS` lists them, and `MARKS` how they
+are recognised. A log with counts per pass gives `passes`; a log with totals per request gives the
+same per-prompt sums and no passes. Nothing of a text is kept. `save` writes a log as a folder of
+one table and a manifest, and `opened` reads such a folder or a log file.
 
 Where the formats come from, and what their fields count: `data/engines/README.md`.
 """
@@ -11,36 +11,32 @@ Where the formats come from, and what their fields count: `data/engines/README.m
 import gzip
 import os
 import re
-import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pandas as pd
-from pydantic import AfterValidator, Field
-from pydantic.dataclasses import dataclass as checked_dataclass
 
 from speclab.logs import passes
 from speclab.logs.passes import Answer
-from speclab.logs.specdecode_bench import LIMIT
-from speclab.plain import STRICT, Facts, brief, checked, near, parse_json, sha256_of
-from speclab.score import require
+from speclab.plain import brief, near, parse_json, sha256_of
 from speclab.stats import RESAMPLES
-from speclab.study.manifest import Count, Sha256, Text
-from speclab.study.profiles import ROOT
 from speclab.study.prompts import check_domain
-from speclab.study.runs import Damaged, RunError, read_facts, write_facts
+from speclab.study.runs import RunError, read_facts, write_facts
 
 UNKNOWN = "unknown"  # the domain of a request that nothing assigns to one
 HEURISTIC = "heuristic"
 PREFIX = re.compile(r"^(chat)?cmpl-")  # of vLLM's id of a response
 MOST = 10_000_000  # tokens or passes of an answer
-SUMS = ["prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"]
-MOST_WEIGHTS, FEWEST_RESAMPLES = 20_000_000, 200  # of `resamples`
+SUMS = [*passes.REQUEST, *passes.SUMS]
 SCHEMA = "speclab log, 1"
+FACTS = ["format", "sources"]  # of a log, in its manifest
 MANIFEST, PASSES, TOTALS = "manifest.json", "passes.parquet", "sums.parquet"
 AGAIN = "write the folder again with `python -m speclab log FILE --out FOLDER --force`"
 
@@ -58,7 +54,7 @@ class Totals:
     emitted: int
     drafted: int | None = None
     turn: int = 0
-    where: str = ""  # the file and the line, for messages
+    where: str = ""  # as of `Answer`
 
     @property
     def has_passes(self) -> bool:
@@ -72,19 +68,13 @@ Entry = Answer | Totals
 @dataclass(frozen=True)
 class Log:
     """A log as it was read: its format, `passes` (None: the log has totals only), the per-prompt
-    `sums` of `replay.prompt_sums` (without survival columns where there are no passes), and the
-    SHA-256 of each source by name.
-
-    drafted: the draft length that the reader named ("": the log says it, or nobody does).
-    left_out: answers without a target pass, whose only token came with the prompt's own pass.
+    `sums` of `passes.sums_by_request`, and the SHA-256 of each source by name.
     """
 
     format: str
     passes: pd.DataFrame | None
     sums: pd.DataFrame
     sources: dict[str, str]
-    drafted: str = ""
-    left_out: int = 0
 
     @property
     def requests(self) -> int:
@@ -96,41 +86,35 @@ def resamples(log: Log) -> int:
     """How many resamples a log's intervals use: RESAMPLES, and fewer for very many requests, so
     that the weights fit into memory.
     """
-    return min(RESAMPLES, max(MOST_WEIGHTS // log.requests, FEWEST_RESAMPLES))
+    return min(RESAMPLES, max(20_000_000 // log.requests, 200))
 
 
 # ---- formats -------------------------------------------------------------------------------------
 
 
-class Wrong(ValueError):
-    """What a line says does not fit; the message names the field."""
-
-
 def whole_number(facts: Mapping[str, Any], name: str) -> int:
-    """A whole number from 0 to MOST of a line. Wrong for anything else."""
+    """A whole number from 0 to MOST of a line. ValueError for anything else."""
     value = facts.get(name)
     if type(value) is not int or not 0 <= value <= MOST:
-        raise Wrong(f"{name}={brief(value)}: a whole number from 0 to {MOST:,} is needed")
+        raise ValueError(f"{name}={brief(value)}: a whole number from 0 to {MOST:,} is needed")
     return value
 
 
 def counts(facts: Mapping[str, Any], name: str) -> list[int]:
-    """A list of whole numbers from 0 to MOST of a line. Wrong for anything else."""
+    """A list of whole numbers from 0 to MOST of a line. ValueError for anything else."""
     values = facts.get(name)
     if not isinstance(values, list):
-        raise Wrong(f"{name}={brief(values)}: a list of whole numbers is needed")
-    is_whole = {*map(type, values)} <= {int}
-    if values and not (is_whole and min(values) >= 0 and max(values) <= MOST):
-        wrong = next(v for v in values if type(v) is not int or not 0 <= v <= MOST)
-        raise Wrong(f"{name} has {brief(wrong)}: whole numbers from 0 to {MOST:,} are needed")
+        raise ValueError(f"{name}={brief(values)}: a list of whole numbers is needed")
+    for value in values:
+        whole_number({name: value}, name)
     return values
 
 
 def _identity(*names: Any) -> str:
-    """The first known name of a request. Wrong if no name is known."""
+    """The first known name of a request. ValueError if no name is known."""
     known = [str(name) for name in names if name not in (None, "")]
     if not known:
-        raise Wrong("the request has no id")
+        raise ValueError("the request has no id")
     return known[0]
 
 
@@ -150,96 +134,64 @@ def _per_step(facts: Mapping[str, Any], tokens: int | None, who: tuple[str, str]
             emitted = max(tokens - 1, 0)
         return Totals(*who, blocks=blocks, accepted=accepted, emitted=emitted, drafted=drafted)
     steps, tried = counts(facts, "per_step_accepted"), counts(facts, "per_step_drafted")
-    for name, total, stated in (
-        ("per_step_accepted has", len(steps), blocks),
-        ("per_step_accepted adds up to", sum(steps), accepted),
-        ("per_step_drafted adds up to", sum(tried), drafted),
-    ):
-        if total != stated:
-            raise Wrong(f"{name} {total}, and the line's total is {stated}")
+    if (len(steps), sum(steps), sum(tried)) != (blocks, accepted, drafted):
+        raise ValueError("per_step_accepted and per_step_drafted do not add up to the totals")
     plain = 0 if tokens is None else max(tokens - 1 - accepted - blocks, 0)
     return Answer(*who, steps, tried, tokens=tokens, before=1, plain=plain)
 
 
-def _vllm(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+def _vllm(line: Mapping[str, Any]) -> Iterator[Entry]:
     """A response of vLLM with --per-request-spec-decode-metrics, or its last streamed chunk. The
     request's own id follows a PREFIX.
     """
-    metrics = line.get("metrics")
-    if not isinstance(metrics, dict) or "speculative_decoding" not in metrics:
-        return None
-    facts = metrics["speculative_decoding"]
+    facts = line["metrics"]["speculative_decoding"]
     if facts is None:
-        raise Wrong(
+        raise ValueError(
             "metrics.speculative_decoding is null: vLLM reports it for requests with n=1 only"
         )
     usage = line.get("usage") or {}
     tokens = whole_number(usage, "completion_tokens") if "completion_tokens" in usage else None
     name = PREFIX.sub("", _identity(line.get("id")))
-    return iter([_per_step(facts, tokens, (name, UNKNOWN))])
+    yield _per_step(facts, tokens, (name, UNKNOWN))
 
 
-def _aiperf(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+def _aiperf(line: Mapping[str, Any]) -> Iterator[Entry]:
     """A record of AIPerf's profile_export.jsonl."""
-    facts = line.get("spec_decode_acceptance")
-    if not isinstance(facts, dict):
-        return None
-    known = line.get("metadata") or {}
+    facts, known = line["spec_decode_acceptance"], line.get("metadata") or {}
     names = (known.get("x_request_id"), known.get("conversation_id"), facts.get("request_id"))
     tokens = None
     if facts.get("completion_tokens") is not None:
         tokens = whole_number(facts, "completion_tokens")
-    return iter([_per_step(facts, tokens, (_identity(*names), UNKNOWN))])
+    yield _per_step(facts, tokens, (_identity(*names), UNKNOWN))
 
 
-def _sglang(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+def _sglang(line: Mapping[str, Any]) -> Iterator[Entry]:
     """A response of SGLang: meta_info with totals, the prompt's own token among its completion
     tokens.
     """
-    facts = line.get("meta_info")
-    if not isinstance(facts, dict) or "spec_verify_ct" not in facts:
-        return None
+    facts = line["meta_info"]
     blocks, tokens = whole_number(facts, "spec_verify_ct"), whole_number(facts, "completion_tokens")
     emitted = max(tokens - 1, 0)
+    accepted, drafted = max(emitted - blocks, 0), None
     if "spec_num_correct_drafts" in facts:
         accepted = whole_number(facts, "spec_num_correct_drafts")
-    else:
-        accepted = max(emitted - blocks, 0)
-    drafted = None
     if "spec_num_proposed_drafts" in facts:
         drafted = whole_number(facts, "spec_num_proposed_drafts")
     name = _identity(facts.get("id"), line.get("id"))
-    return iter([Totals(name, UNKNOWN, blocks, accepted, emitted, drafted)])
+    yield Totals(name, UNKNOWN, blocks, accepted, emitted, drafted)
 
 
-def _spec_bench(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+def _spec_bench(line: Mapping[str, Any]) -> Iterator[Entry]:
     """A line of Spec-Bench or a fork: accept_lengths of all turns in a row, cut by decoding_steps;
-    each length counts the target's own token.
+    each length counts the target's own token. REST writes a colon into the name.
     """
-    choices = line.get("choices")
-    if not isinstance(choices, list) or "question_id" not in line or not choices:
-        return None
-    if not isinstance(choices[0], dict) or not _lengths_name(choices[0]):
-        return None
-    return _spec_bench_answers(line, choices)
-
-
-def _lengths_name(choice: Mapping[str, Any]) -> str:
-    """How a choice spells its accept lengths (REST writes a colon into the name); "": it has
-    none.
-    """
-    return next((name for name in ("accept_lengths", "accept_lengths:") if name in choice), "")
-
-
-def _spec_bench_answers(
-    line: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]
-) -> Iterator[Entry]:
     who = _identity(line["question_id"]), str(line.get("category", UNKNOWN))
-    for choice in choices:
-        lengths = counts(choice, _lengths_name(choice))
+    for choice in line["choices"]:
+        is_usual = "accept_lengths" in choice
+        lengths = counts(choice, "accept_lengths" if is_usual else "accept_lengths:")
         steps, tokens = _steps_of_turns(choice, len(lengths)), counts(choice, "new_tokens")
         if sum(steps) != len(lengths) or len(steps) != len(tokens):
-            raise Wrong(
+            raise ValueError(
                 f"decoding_steps adds up to {sum(steps)} in {len(steps)} turns, and "
                 f"accept_lengths has {len(lengths)} entries, new_tokens {len(tokens)}"
             )
@@ -247,10 +199,10 @@ def _spec_bench_answers(
         for turn, (count, emitted) in enumerate(zip(steps, tokens, strict=True)):
             of_turn = lengths[first : first + count]
             first += count
-            if count and sum(of_turn) == emitted - 1 and "accept_lengths" not in choice:
+            if count and sum(of_turn) == emitted - 1 and not is_usual:
                 of_turn[0] += 1  # REST's first length leaves one token out
             if 0 in of_turn:
-                raise Wrong("accept_lengths has 0: each length counts the target's own token")
+                raise ValueError("accept_lengths has 0: each length counts the target's own token")
             accepted = [length - 1 for length in of_turn]
             yield Answer(*who, accepted, None, tokens=emitted, turn=turn)
 
@@ -264,72 +216,35 @@ def _steps_of_turns(choice: Mapping[str, Any], lengths: int) -> list[int]:
     return [count + 1 for count in steps] if is_from_0 else steps
 
 
-def _eagle(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+def _eagle(line: Mapping[str, Any]) -> Iterator[Entry]:
     """A line of EAGLE's or Medusa's answers: tokens and passes per turn; `idxs` counts the passes
     from 0.
     """
-    choices = line.get("choices")
-    if not isinstance(choices, list) or not choices or "question_id" not in line:
-        return None
-    if not isinstance(choices[0], dict) or "idxs" not in choices[0]:
-        return None
     who = _identity(line["question_id"]), str(line.get("category", UNKNOWN))
-
-    def answers() -> Iterator[Entry]:
-        for choice in choices:
-            last, tokens = counts(choice, "idxs"), counts(choice, "new_tokens")
-            if len(last) != len(tokens):
-                raise Wrong(f"idxs has {len(last)} turns and new_tokens {len(tokens)}")
-            for turn, (index, emitted) in enumerate(zip(last, tokens, strict=True)):
-                blocks = index + 1
-                accepted = max(emitted - blocks, 0)
-                yield Totals(*who, blocks, accepted, emitted, turn=turn)
-
-    return answers()
+    for choice in line["choices"]:
+        last, tokens = counts(choice, "idxs"), counts(choice, "new_tokens")
+        if len(last) != len(tokens):
+            raise ValueError(f"idxs has {len(last)} turns and new_tokens {len(tokens)}")
+        for turn, (index, emitted) in enumerate(zip(last, tokens, strict=True)):
+            accepted = max(emitted - index - 1, 0)
+            yield Totals(*who, index + 1, accepted, emitted, turn=turn)
 
 
-def _speclab(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+def _speclab(line: Mapping[str, Any]) -> Iterator[Entry]:
     """A line of `python -m speclab decode`."""
-    if "accepted_per_step" not in line or "target_passes" not in line:
-        return None
     if "drafted_per_step" not in line:
-        raise Wrong(
+        raise ValueError(
             "it has no drafted_per_step, because an earlier version of the kit decoded it: decode "
             "the prompts again (decode --force)"
         )
-    accepted = counts(line, "accepted_per_step")
-    drafted = counts(line, "drafted_per_step")
-    tokens = len(counts(line, "token_ids"))
+    accepted, drafted, ids = (
+        counts(line, name) for name in ("accepted_per_step", "drafted_per_step", "token_ids")
+    )
     who = _identity(line.get("prompt_id")), str(line.get("domain", UNKNOWN))
-    return iter([Answer(*who, accepted, drafted, tokens=tokens)])
+    yield Answer(*who, accepted, drafted, tokens=len(ids))
 
 
-def _specdecode(field: str) -> "Reader":
-    """The reader of SpecDecode-Bench's traces for one proposer. Entry i of `acc_len` is what a
-    block emits that begins at token i. The passes are the blocks that a decoder visits, from token
-    1 on, because the first token comes with the prompt's own pass.
-    """
-
-    def reader(line: Mapping[str, Any]) -> Iterator[Entry] | None:
-        facts = line.get(field)
-        if not isinstance(facts, dict) or "acc_len" not in facts:
-            return None
-        emitted = counts(facts, "acc_len")
-        if 0 in emitted:
-            raise Wrong("acc_len has 0: each entry counts the target's own token")
-        accepted, at = [], 1
-        while at < len(emitted):
-            accepted.append(emitted[at] - 1)
-            at += emitted[at]
-        drafted = [LIMIT] * len(accepted)
-        name = _identity(line.get("id"))
-        return iter([Answer(name, UNKNOWN, accepted, drafted, tokens=len(emitted), before=1)])
-
-    return reader
-
-
-Reader = Callable[[Mapping[str, Any]], Iterator[Entry] | None]
-FORMATS: dict[str, Reader] = {
+FORMATS: dict[str, Callable[[Mapping[str, Any]], Iterator[Entry]]] = {
     "vllm": _vllm,
     "aiperf": _aiperf,
     "sglang": _sglang,
@@ -337,10 +252,16 @@ FORMATS: dict[str, Reader] = {
     "eagle": _eagle,
     "speclab": _speclab,
 }
-# a line of SpecDecode-Bench has two proposers, so the format has to be named
-RECOGNISED = tuple(FORMATS)
-FORMATS |= {"specdecode-eagle": _specdecode("acc_eagle")}
-FORMATS |= {"specdecode-ngram": _specdecode("acc_ngram")}
+# where a line has a field that no format above has, and the name of its format
+MARKS: list[tuple[Any, ...]] = [
+    ("metrics", "speculative_decoding", "vllm"),
+    ("spec_decode_acceptance", "aiperf"),
+    ("meta_info", "spec_verify_ct", "sglang"),
+    ("choices", 0, "accept_lengths", "spec-bench"),
+    ("choices", 0, "accept_lengths:", "spec-bench"),
+    ("choices", 0, "idxs", "eagle"),
+    ("accepted_per_step", "speclab"),
+]
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -350,43 +271,37 @@ def lines_of(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(where, what) of each line of a file with one JSON object per line, plain or .gz, or with one
     array of objects. ValueError names file and line.
     """
-    for number, text in enumerate(_texts_of(path), 1):
-        where = f"{path.name}, line {number}"
-        if not text.strip():
-            continue
-        try:
-            values = parse_json(text)
-        except ValueError as error:
-            raise ValueError(f"{where} is cut or no JSON ({error}); get the file again") from None
-        if isinstance(values, list):
-            yield from ((f"{where}, entry {i}", one) for i, one in enumerate(values))
-        else:
-            yield where, values
-
-
-def _texts_of(path: Path) -> Iterator[str]:
-    """The lines of a file, plain or .gz. ValueError if it is damaged or cannot be read."""
-    opener = gzip.open if path.suffix == ".gz" else open
+    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
         with opener(path, "rt", encoding="utf-8-sig") as lines:
-            yield from lines
+            for number, text in enumerate(lines, 1):
+                if text.strip():
+                    yield from _values_of(text, f"{path.name}, line {number}")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{path.name} is damaged or cannot be read ({error})") from None
 
 
+def _values_of(text: str, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """A line's object, or each object of its array. ValueError names the line."""
+    try:
+        values = parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"{where} is cut or no JSON ({error}); get the file again") from None
+    if isinstance(values, list):
+        yield from ((f"{where}, entry {i}", one) for i, one in enumerate(values))
+    else:
+        yield where, values
+
+
 def recognised(line: Any, where: str) -> str:
     """The format of a line. ValueError where none fits."""
-    for name in RECOGNISED:
-        try:
-            entries = FORMATS[name](line) if isinstance(line, dict) else None
-        except (Wrong, AttributeError, LookupError, TypeError):
-            return name
-        if entries is not None:
-            return name
-    fields = ", ".join(line) if isinstance(line, dict) else type(line).__name__
+    for *path, name in MARKS:
+        with suppress(LookupError, TypeError):
+            reduce(getitem, path, line)
+            return str(name)
+    fields = brief([*line] if isinstance(line, dict) else line)
     raise ValueError(
-        f"{where}: no format fits; the line has {brief(fields)}. Formats are {', '.join(FORMATS)}; "
-        "name one with --format"
+        f"{where}: no format fits; the line has {fields}. Formats are {', '.join(FORMATS)}"
     )
 
 
@@ -403,12 +318,12 @@ def read_log(
     ValueError names the file and the line: no format fits, a line of another format, an answer that
     comes twice, counts that do not fit each other, nothing to read. Nothing is half read.
     """
-    if kind:
-        _known_format(kind)
-    length = _draft_length(drafted)
+    if kind and kind not in FORMATS:
+        raise ValueError(f"format {kind!r} is unknown: {near(kind, FORMATS)}")
+    length = str(drafted)
+    if not re.fullmatch(rf"({HEURISTIC}|[1-9]\d*)?", length):
+        raise ValueError(f"drafted={length!r}: a whole number from 1, or {HEURISTIC}, is needed")
     sources = {path.name: sha256_of(path) for path in paths}
-    if len(sources) < len(paths):
-        raise ValueError("two of the files have the same name; rename one of them")
     # every line of every file, in the format of the first that is recognised
     entries: list[Entry] = []
     seen: dict[tuple[str, int], str] = {}
@@ -416,7 +331,7 @@ def read_log(
     for path in paths:
         for where, line in lines_of(path):
             kind = kind or recognised(line, where)
-            for entry in _entries(line, kind, where, domains):
+            for entry in _entries(line, kind, where, domains, length):
                 key = (entry.prompt_id, entry.turn)
                 if key in seen:
                     raise ValueError(
@@ -427,60 +342,40 @@ def read_log(
                 if entry.domain not in (UNKNOWN, *spelled.values()):
                     check_domain(entry.domain, spelled, where)
                 if entry.has_passes:
-                    entries.append(_with_drafted(entry, length))
+                    entries.append(entry)
     if not entries:
         raise ValueError(f"{', '.join(sources)}: no request with a target pass to read")
-    log = _log(kind, entries, sources)
-    return replace(log, drafted=str(drafted), left_out=len(seen) - len(entries))
-
-
-def _draft_length(drafted: int | str) -> int | str:
-    """The draft length that the reader names: a number, HEURISTIC, or "". ValueError for anything
-    else.
-    """
-    text = str(drafted)
-    if text in ("", HEURISTIC):
-        return text
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"drafted={text!r}: a whole number from 1, or {HEURISTIC}, is needed")
-    return int(text)
+    return _log(kind, entries, sources)
 
 
 def _entries(
-    line: Any, kind: str, where: str, domains: Mapping[str, str] | None
+    line: Any, kind: str, where: str, domains: Mapping[str, str] | None, drafted: str
 ) -> Iterator[Entry]:
-    """The answers of a line, each with its domain and its place. ValueError names the line."""
+    """The answers of a line, each with its domain, its place, and its draft lengths where the
+    format does not say them. ValueError names the line.
+    """
     try:
-        found = FORMATS[kind](line) if isinstance(line, dict) else None
-        if found is None:
-            raise Wrong(f"it is no line of the format {kind}")
-        for entry in found:
+        for entry in FORMATS[kind](line):
             domain = entry.domain if domains is None else domains.get(entry.prompt_id)
             if domain is None:
-                raise Wrong(f"request {entry.prompt_id!r} is not among the prompts of --prompts")
-            yield replace(entry, domain=domain, where=where)
-    except Wrong as error:
+                raise ValueError(f"request {entry.prompt_id!r} is not among the prompts")
+            entry = replace(entry, domain=domain, where=f"{where}: ")
+            yield _with_drafted(entry, drafted) if drafted else entry
+    except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     except (AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"{where}: a field is not as in the format {kind} ({error!r})") from None
 
 
-def _with_drafted(entry: Entry, drafted: int | str) -> Entry:
-    """The same answer with its draft lengths, where the format does not say them."""
-    if not drafted:
-        return entry
-    if not isinstance(entry, Answer):
-        raise ValueError(f"{entry.where}: the log has totals only; leave --drafted out")
-    if entry.drafted is not None:
+def _with_drafted(entry: Entry, drafted: str) -> Entry:
+    """The same answer with its draft lengths. ValueError: its format says them, or has totals."""
+    if isinstance(entry, Totals) or entry.drafted is not None:
         raise ValueError(
-            f"{entry.where}: the log says how many tokens were drafted; leave --drafted out"
+            "the log says how many tokens were drafted, or has totals only; leave --drafted out"
         )
-    if isinstance(drafted, int):
-        return replace(entry, drafted=[drafted] * len(entry.accepted))
-    try:
+    if drafted == HEURISTIC:
         return replace(entry, drafted=passes.heuristic_drafted(entry.accepted))
-    except ValueError as error:
-        raise ValueError(f"{entry.name}, {error}") from None
+    return replace(entry, drafted=[int(drafted)] * len(entry.accepted))
 
 
 def _log(kind: str, entries: Sequence[Entry], sources: dict[str, str]) -> Log:
@@ -489,7 +384,7 @@ def _log(kind: str, entries: Sequence[Entry], sources: dict[str, str]) -> Log:
     if answers and len(answers) < len(entries):
         one = next(entry for entry in entries if isinstance(entry, Totals))
         raise ValueError(
-            f"{one.where}: request {one.prompt_id!r} has totals only, and {len(answers)} of "
+            f"{one.where}request {one.prompt_id!r} has totals only, and {len(answers)} of "
             f"{len(entries)} requests have counts per pass: read the two kinds apart"
         )
     if answers:
@@ -497,34 +392,10 @@ def _log(kind: str, entries: Sequence[Entry], sources: dict[str, str]) -> Log:
         return Log(kind, frame, passes.sums_by_request(frame), sources)
     rows = [(t.prompt_id, t.domain, t.blocks, t.drafted, t.accepted, t.emitted) for t in entries]
     totals = pd.DataFrame(rows, columns=SUMS).astype({"drafted": float})
-    by = totals.groupby(["prompt_id", "domain"], sort=False)
-    return Log(kind, None, by.sum(min_count=1).reset_index(), sources)
+    return Log(kind, None, passes.sums_by_request(totals), sources)
 
 
 # ---- folders -------------------------------------------------------------------------------------
-
-
-Table = Literal["passes.parquet", "sums.parquet"]
-
-
-def _known_format(name: str) -> str:
-    """The name of a format. ValueError for another name."""
-    if name not in FORMATS:
-        raise ValueError(f"format {name!r} is unknown: {near(name, FORMATS)}")
-    return name
-
-
-@checked_dataclass(frozen=True, config=STRICT)
-class _Manifest:
-    """What manifest.json says of a log, except its seal."""
-
-    schema: Literal["speclab log, 1"]
-    version: Text  # of the kit
-    format: Annotated[Text, AfterValidator(_known_format)]
-    sources: Annotated[dict[Text, Sha256], Field(min_length=1)]
-    drafted: Text
-    left_out: Count
-    files: Annotated[dict[Table, Sha256], Field(min_length=1, max_length=1)]
 
 
 def save(log: Log, folder: Path, force: bool = False) -> None:
@@ -537,9 +408,7 @@ def save(log: Log, folder: Path, force: bool = False) -> None:
     folder = Path(os.path.realpath(folder))  # a link stays
     refuse_folder(folder, force)
     name, table = (TOTALS, log.sums) if log.passes is None else (PASSES, log.passes)
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    manifest: Facts = {"schema": SCHEMA, "version": version, "format": log.format}
-    manifest |= {"sources": log.sources, "drafted": log.drafted, "left_out": log.left_out}
+    manifest = {"schema": SCHEMA} | {fact: getattr(log, fact) for fact in FACTS}
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as place:
         made = Path(place, "log")
@@ -566,31 +435,15 @@ def read_folder(folder: Path) -> Log:
     folder holds no log.
     """
     path = folder / MANIFEST
-    if not path.is_file():
-        raise RunError(f"{folder} has no {MANIFEST}, so it holds no log; {AGAIN}")
-    facts = read_facts(path, AGAIN)
+    facts = read_facts(path, AGAIN) if path.is_file() else {}
     if facts.get("schema") != SCHEMA:
         raise RunError(f"{folder} holds no log that this version of the kit reads; {AGAIN}")
-    try:
-        facts = asdict(checked(_Manifest, facts, str(path), of_json=True))
-        (name,) = facts.pop("files")
-        table = pd.read_parquet(folder / name)
-        known = {key: facts[key] for key in ("format", "sources", "drafted", "left_out")}
-        if name == TOTALS:
-            return Log(passes=None, sums=_checked_table(table, SUMS, name), **known)
-        _checked_table(table, passes.COLUMNS, name)
-        return Log(passes=table, sums=passes.sums_by_request(table), **known)
-    except (ValueError, OSError) as error:
-        raise Damaged(f"{path}: {error}; {AGAIN}") from None
-
-
-def _checked_table(table: pd.DataFrame, columns: list[str], name: str) -> pd.DataFrame:
-    """The table. ValueError unless it has rows, all columns, and counts from 0."""
-    for column in require(table, columns, name).columns.difference(["prompt_id", "domain"]):
-        is_number = pd.api.types.is_numeric_dtype(table[column])
-        if not is_number or (table[column] < 0).any():
-            raise ValueError(f"{name}: {column} must hold numbers from 0")
-    return table
+    known = {fact: facts[fact] for fact in FACTS}
+    (name,) = facts["files"]
+    table = pd.read_parquet(folder / name)
+    if name == TOTALS:
+        return Log(passes=None, sums=table, **known)
+    return Log(passes=table, sums=passes.sums_by_request(table), **known)
 
 
 def is_log(folder: Path) -> bool:

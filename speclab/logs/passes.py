@@ -9,8 +9,7 @@ A pass emits its accepted tokens and one token of the target, but no token after
 answer. Servers count accepted tokens before they check for the end, so the last pass of an answer
 may report more accepted tokens than the answer has; `of_answers` cuts them.
 
-`as_blocks` turns passes into the frame of `replay.replay`, so every estimator, interval and picture
-takes them unchanged. `sums_at` answers for another gamma, with hard bounds.
+`sums_by_request` sums them by request. `sums_at` answers for another gamma, with hard bounds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,13 +20,12 @@ import pandas as pd
 
 from speclab import replay
 from speclab.plain import Array
-from speclab.score import require
 
 COLUMNS = ["prompt_id", "domain", "turn", "step", "start", "remaining"]
 COLUMNS += ["drafted", "accepted", "emitted"]
 REQUEST = ["prompt_id", "domain"]  # a request; its turns count together
 MISSES, HITS = "misses", "hits"  # what an unknown position is taken for: the lower, the upper bound
-PART = 500_000  # passes that are summed at once
+SUMS = ["blocks", "drafted", "accepted", "emitted"]
 FIRST, MORE = 5, 2  # the heuristic schedule of transformers: 5 at first, 2 more after a success
 
 
@@ -53,23 +51,9 @@ class Answer:
     where: str = ""
 
     @property
-    def name(self) -> str:
-        """The answer in a message."""
-        name = f"request {self.prompt_id!r}"
-        return f"{self.where}: {name}" if self.where else name
-
-    @property
     def has_passes(self) -> bool:
         """Whether the answer took a target pass after the prompt's own."""
         return len(self.accepted) + self.plain > 0
-
-    def padded(self, counts: Sequence[int] | None) -> Array:
-        """Counts of all passes, int32 [passes], or NaN where they are unknown; passes without a
-        draft are last and have 0.
-        """
-        unknown = np.full(len(self.accepted), np.nan)
-        known = unknown if counts is None else np.asarray(counts, np.int32)
-        return np.append(known, np.zeros(self.plain, np.int32))
 
 
 def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
@@ -77,97 +61,63 @@ def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
     answer: no pass, lists of unequal length, more accepted than drafted, or a pass after the end of
     the answer.
     """
-    answers = list(answers)
+    facts, parts = [], []
     for answer in answers:
-        _check_lists(answer)
-    # one row per pass: its answer and its number in the answer
-    passes_of = np.array([len(answer.accepted) + answer.plain for answer in answers])
-    first = np.cumsum(passes_of) - passes_of
-    at = np.repeat(np.arange(len(answers)), passes_of)  # of each pass, its answer
-    step = np.arange(len(at)) - first[at]
-    accepted = np.concatenate([answer.padded(answer.accepted) for answer in answers])
-    drafted = np.concatenate([answer.padded(answer.drafted) for answer in answers])
-    wrong = (accepted < 0) | (accepted > drafted)
+        accepted, drafted = list(answer.accepted), answer.drafted
+        drafted = [np.nan] * len(accepted) if drafted is None else list(drafted)
+        if len(drafted) != len(accepted) or not answer.has_passes:
+            raise ValueError(
+                f"{answer.where}request {answer.prompt_id!r}: {len(accepted)} passes by its "
+                f"accepted tokens and {len(drafted)} by its drafted tokens; one entry per pass is "
+                "needed in both"
+            )
+        facts.append(vars(answer))
+        no_draft = [0] * answer.plain  # these passes are last
+        parts.append((accepted + no_draft, drafted + no_draft))
+    frame = pd.DataFrame(facts).drop(columns=["accepted", "drafted", "plain"])
+    frame = frame.loc[frame.index.repeat([len(accepted) for accepted, _ in parts])]
+    accepted, drafted = (np.concatenate(lists) for lists in zip(*parts, strict=True))
+    # a pass begins after what the earlier passes of its answer emitted
+    whole = pd.Series(accepted + 1, frame.index)
+    of_answer = whole.groupby(level=0)
+    start = of_answer.cumsum() - whole + frame["before"]
+    tokens = frame["tokens"].astype(float).fillna(of_answer.transform("sum") + frame["before"])
+    frame = frame.assign(
+        step=of_answer.cumcount(),
+        start=start,
+        remaining=tokens.astype(int) - start,
+        drafted=drafted,
+        accepted=accepted,
+    )
+    wrong = (accepted > drafted) | (frame["remaining"] < 1)
     if wrong.any():
-        row = wrong.argmax()
+        row = frame[wrong].iloc[0]
         raise ValueError(
-            f"{answers[at[row]].name}: pass {step[row]} accepts {accepted[row]} of "
-            f"{drafted[row]:.0f} drafted tokens"
-        )
-    # where each pass begins: after what the earlier passes of its answer emitted
-    whole = accepted.astype(np.int64) + 1
-    before_pass = np.cumsum(whole) - whole
-    before_answer = np.array([answer.before for answer in answers]) - before_pass[first]
-    start = before_pass + before_answer[at]
-    ends = np.add.reduceat(whole, first) + before_pass[first] + before_answer
-    tokens = np.array([answer.tokens for answer in answers], float)
-    length = np.where(np.isnan(tokens), ends, tokens).astype(np.int64)
-    remaining = length[at] - start
-    if (remaining < 1).any():
-        row = (remaining < 1).argmax()
-        raise ValueError(
-            f"{answers[at[row]].name}: pass {step[row]} begins at token {start[row]}, and the "
-            f"answer has {length[at[row]]} tokens"
+            f"{row.where}request {row.prompt_id!r}: pass {row.step} accepts {row.accepted} of "
+            f"{row.drafted:.0f} drafted tokens, and begins at token {row.start} of "
+            f"{row.start + row.remaining}; the tokens before it and the drafted ones must be more"
         )
     # the end of an answer cuts its last pass short
-    facts = [(answer.prompt_id, answer.domain, answer.turn) for answer in answers]
-    frame = pd.DataFrame(facts, columns=["prompt_id", "domain", "turn"])
-    frame = frame.astype({"turn": "int32"}).iloc[at].reset_index(drop=True)
-    counts = {
-        "step": step,
-        "start": start,
-        "remaining": remaining,
-        "drafted": drafted,
-        "accepted": np.minimum(accepted, remaining),
-        "emitted": np.minimum(whole, remaining),
-    }
-    for name, values in counts.items():
-        is_known = values.dtype.kind == "i"
-        frame[name] = values.astype(np.int32) if is_known else values
-    return frame[COLUMNS]
-
-
-def _check_lists(answer: Answer) -> None:
-    """ValueError for an answer without a pass, or whose lists have different lengths."""
-    accepted, drafted = len(answer.accepted), answer.drafted
-    of_drafted = accepted if drafted is None else len(drafted)
-    if of_drafted != accepted or not answer.has_passes:
-        raise ValueError(
-            f"{answer.name}: {accepted} passes by its accepted tokens and {of_drafted} by its "
-            "drafted tokens; one entry per pass is needed in both"
-        )
+    counts = {"accepted": accepted, "emitted": whole}
+    cut = {name: np.minimum(values, frame["remaining"]) for name, values in counts.items()}
+    frame = frame.assign(**cut)[COLUMNS].reset_index(drop=True)
+    whole_numbers = frame.select_dtypes("integer").columns
+    return frame.astype(dict.fromkeys(whole_numbers, "int32"))
 
 
 def of_replay(blocks: pd.DataFrame) -> pd.DataFrame:
     """The blocks of `replay.replay` as passes: a decoder's, or one from every start."""
-    require(blocks, ["prompt_id", "domain", "start", "remaining", *replay.COUNTS], "blocks")
     step = blocks.groupby("prompt_id", sort=False).cumcount()
     return blocks.assign(turn=0, step=step)[COLUMNS]
 
 
-def as_blocks(passes: pd.DataFrame) -> pd.DataFrame:
-    """Passes as the frame of `replay.replay`: one row per pass, with survival_1 … up to the longest
-    draft.
-    """
-    require(passes, COLUMNS, "passes")
-    known = passes.drop(columns=["turn", "step"])
-    truncated = passes["accepted"] == passes["remaining"]
-    depths = range(1, max(passes["accepted"].max(), 1) + 1)
-    survival = {f"survival_{d}": (passes["accepted"] >= d).astype(float) for d in depths}
-    return known.assign(weight=1.0, truncated=truncated, **survival)
-
-
 def sums_by_request(passes: pd.DataFrame) -> pd.DataFrame:
-    """`replay.prompt_sums` of passes. They are summed in parts, so that the passes of a large log
-    need little memory.
+    """The target passes and the tokens of each request: REQUEST, then SUMS. `drafted` is NaN where
+    a log does not say it. The passes, or the totals of several turns (with `blocks`).
     """
-    parts = []
-    for begin in range(0, len(passes), PART):
-        part = as_blocks(passes.iloc[begin : begin + PART])
-        parts.append(replay.prompt_sums(part))
-    together = pd.concat(parts, ignore_index=True).fillna(0.0)
-    by_prompt = together.groupby(REQUEST, sort=False, observed=True)
-    return by_prompt.sum().reset_index()
+    rows = passes if "blocks" in passes else passes.assign(blocks=1)
+    by_request = rows.groupby(REQUEST, sort=False, observed=True)
+    return by_request[SUMS].sum(min_count=1).reset_index()
 
 
 def depth_counts(passes: pd.DataFrame, depth: int) -> pd.DataFrame:
@@ -176,11 +126,11 @@ def depth_counts(passes: pd.DataFrame, depth: int) -> pd.DataFrame:
 
     If it is not known what was drafted, every pass counts as having a token here.
     """
-    has_token = passes["drafted"].isna() | (passes["drafted"] >= depth)
+    is_short = passes["drafted"] < depth
     above = passes["accepted"] >= depth - 1
     goes_on = passes["remaining"] >= depth
     accepted = passes["accepted"] >= depth
-    reached = has_token & above & goes_on
+    reached = ~is_short & above & goes_on
     flags = passes[REQUEST].assign(passes=1, reached=reached, accepted=accepted)
     return flags.groupby(REQUEST, sort=False, observed=True).sum().reset_index()
 
@@ -195,21 +145,14 @@ def trace_of(passes: pd.DataFrame, unknown: str) -> pd.DataFrame:
     It needs a chain at T = 0 by a draft whose q does not depend on where the block began. An
     accepted token is a hit and the token after a rejection a miss. The token after a fully accepted
     draft is `unknown`: HITS or MISSES. Positions count from the first pass; prompt_id holds the
-    turn. ValueError where the log does not say how many tokens were drafted.
+    turn. The log must say how many tokens were drafted.
     """
-    require(passes, COLUMNS, "passes")
-    if passes["drafted"].isna().any():
-        raise ValueError(
-            "passes: the log does not say how many tokens each pass drafted, so no other gamma can "
-            "be judged; name the draft length (--drafted)"
-        )
-    replay.among("unknown", unknown, (MISSES, HITS))
     rows = passes.loc[passes.index.repeat(passes["emitted"])]
     ahead = rows.groupby(level=0).cumcount()
     is_hit = ahead < rows["accepted"]
     is_known = is_hit | (rows["accepted"] < rows["drafted"])
     is_miss = ~is_hit & (is_known | (unknown == MISSES))
-    answer = rows["prompt_id"].astype(str) + f"{_BETWEEN}" + rows["turn"].astype(str)
+    answer = rows["prompt_id"].astype(str) + _BETWEEN + rows["turn"].astype(str)
     position = rows.groupby(answer.to_numpy(), sort=False).cumcount()
     frame = pd.DataFrame(
         {

@@ -20,20 +20,17 @@ token i of the text: accepted + 1, up to 21. Their paper and code do not say the
 * An entry may count tokens after the text's end: `accepted` is cut there.
 """
 
-import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
-from pydantic.dataclasses import dataclass as checked_dataclass
 
 from speclab.logs.fetch import Published, decompressed
-from speclab.plain import STRICT, checked, parse_json
+from speclab.plain import Facts
 from speclab.study.place import folder_of
-from speclab.study.runs import PLACE, RUNS, written
+from speclab.study.runs import PLACE, RUNS
 
 COMMIT = "2fdccbd61b62be339fb85fd90caf43f5e8392aa6"
 REPOSITORY = "SpecDecode-Bench/simulator"
@@ -53,11 +50,11 @@ SOURCE = Published(
             "748df2df1e89b986009aad1a42fee604b1fe57558b690aef0da7d9c7b9708b75"
         ),
     },
-    lambda content: hashlib.sha256(content).hexdigest(),
     RUNS / "specdecode-bench",
     "python -m speclab fetch specdecode-bench",
     PLACE,
 )
+fetch = SOURCE.fetch
 ABSENT = (
     f"The traces of SpecDecode-Bench are not here: run `{SOURCE.again}` to fetch them (9 MB). "
     f"Without a network, set {PLACE} to a folder that holds {', '.join(SOURCE.files)} (or these "
@@ -81,128 +78,64 @@ class SpecDecodeBench:
         return self.starts[self.starts["proposer"] == proposer].reset_index(drop=True)
 
 
-# ---- one file ------------------------------------------------------------------------------------
-
-Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-
-
-Entries = Annotated[list[Annotated[int, Field(ge=1, le=LIMIT + 1)]], Field(min_length=1)]
-Lengths = Annotated[dict[Literal["acc_len"], Entries], Field(min_length=1)]
-
-
-@checked_dataclass(frozen=True, config=STRICT)
-class _Line:
-    """A prompt as the files store it."""
-
-    id: str
-    prompt_token_ids: Ids
-    generated_token_ids: Ids
-    acc_eagle: Lengths
-    acc_ngram: Lengths
-
-
-def _lines(path: Path, content: bytes) -> list[_Line]:
-    """The prompts of a file. ValueError, with the file and the line, if a line is wrong."""
-    found = []
-    for number, text in enumerate(content.splitlines(), 1):
-        where = f"{path}, line {number}"
-        try:
-            values = parse_json(text)
-        except ValueError as error:
-            raise ValueError(f"{where} is cut or not JSON ({error}): fetch it again") from None
-        line = checked(_Line, values, where)
-        entries = len(line.acc_ngram["acc_len"])
-        tokens = len(line.generated_token_ids)
-        if entries != tokens:
-            raise ValueError(
-                f"{where}: acc_ngram.acc_len has {entries} entries for a text of {tokens} tokens; "
-                "it needs one entry per token"
-            )
-        found.append(line)
-    return found
-
-
-def _starts_of(lines: list[_Line], domain: str, proposer: str) -> pd.DataFrame:
-    field = {EAGLE: "acc_eagle", LOOKUP: "acc_ngram"}[proposer]
-    lists = [np.array(getattr(line, field)["acc_len"]) for line in lines]
-    names = [f"{domain}-{line.id}" for line in lines]
-    prompt_tokens = [len(line.prompt_token_ids) for line in lines]
-    counts = [len(entries) - 1 for entries in lists]  # no block begins at 0
-    remaining = np.concatenate([np.arange(count, 0, -1) for count in counts])
-    accepted = np.concatenate([entries[1:] for entries in lists]) - 1
-    known = {"domain": domain, "proposer": proposer, "limit": LIMIT}
-    by_text = pd.DataFrame({"prompt_id": names, "prompt_tokens": prompt_tokens, "count": counts})
-    starts = by_text.loc[by_text.index.repeat(counts)].reset_index(drop=True)
-    starts["position"] = starts.pop("count") + 1 - remaining
-    starts["accepted"] = np.minimum(accepted, remaining)
-    starts["remaining"] = remaining
-    return starts.assign(**known)
-
-
-def _texts_of(lines: list[_Line], domain: str) -> pd.DataFrame:
+def _texts_of(lines: list[Facts], domain: str) -> pd.DataFrame:
+    """`SpecDecodeBench.texts` of a file, with its lists of entries by proposer."""
     rows = []
     for line in lines:
-        prompt, text = np.array(line.prompt_token_ids), np.array(line.generated_token_ids)
-        eagles = len(line.acc_eagle["acc_len"])
-        ran_away = max(eagles, len(text)) >= TEXT_LIMIT
-        rows.append((f"{domain}-{line.id}", prompt, text, eagles == len(text), ran_away))
-    columns = ["prompt_id", "prompt_token_ids", "generated_token_ids", "same_length", "ran_away"]
-    return pd.DataFrame(rows, columns=columns).assign(domain=domain)
+        eagle, lookup = (np.array(line[name]["acc_len"]) for name in ("acc_eagle", "acc_ngram"))
+        ids = (np.array(line[f"{part}_token_ids"]) for part in ("prompt", "generated"))
+        rows.append((f"{domain}-{line['id']}", *ids, eagle, lookup))
+    columns = ["prompt_id", "prompt_token_ids", "generated_token_ids", EAGLE, LOOKUP]
+    texts = pd.DataFrame(rows, columns=columns).assign(domain=domain)
+    entries, tokens = texts[EAGLE].map(len), texts["generated_token_ids"].map(len)
+    return texts.assign(
+        same_length=entries == tokens, ran_away=np.maximum(entries, tokens) >= TEXT_LIMIT
+    )
+
+
+def _starts_of(texts: pd.DataFrame, proposer: str) -> pd.DataFrame:
+    starts = texts[["prompt_id", "domain"]].assign(
+        prompt_tokens=texts["prompt_token_ids"].map(len),
+        accepted=texts[proposer].map(lambda entries: entries[1:] - 1),  # no block begins at 0
+    )
+    starts = starts.explode("accepted", ignore_index=True).dropna(ignore_index=True)
+    of_text = starts.groupby("prompt_id", sort=False)
+    remaining = of_text.cumcount(ascending=False) + 1
+    return starts.assign(
+        proposer=proposer,
+        limit=LIMIT,
+        position=of_text.cumcount() + 1,
+        accepted=np.minimum(starts["accepted"].astype(int), remaining),
+        remaining=remaining,
+    )
 
 
 # ---- a folder ------------------------------------------------------------------------------------
-
-
-def _files(folder: Path | str) -> dict[str, Path]:
-    """The files of SOURCE that a folder has, by name, plain or as .gz."""
-    return {
-        name: path
-        for name in SOURCE.files
-        for path in (Path(folder, f"{name}.gz"), Path(folder, name))
-        if path.is_file()
-    }
 
 
 def read_traces(folder: Path | str | None = None) -> SpecDecodeBench | None:
     """The traces in `folder`, else in $SPECLAB_TRACES if it has any of them, else in
     data/runs/specdecode-bench. None if there are none (show ABSENT).
 
-    Files are .jsonl or .jsonl.gz; a set whose file is missing is left out. ValueError, with the
-    file and the line, for a line that is cut, a missing field, an entry outside 1..21, or an n-gram
-    list that does not fit its text; and for a file that is not the published one.
+    Files are .jsonl or .jsonl.gz; a set whose file is missing is left out. ValueError for a file
+    that is damaged or not the published one.
     """
     places = [folder] if folder else [folder_of(PLACE), SOURCE.folder]
-    found = map(_files, filter(None, places))
-    files = next(filter(None, found), None)
-    if files is None:
+    for place in filter(None, places):
+        either = [Path(place, f"{name}{ending}") for name in SOURCE.files for ending in (".gz", "")]
+        files = {path.name.removesuffix(".gz"): path for path in either if path.is_file()}
+        if files:
+            break
+    else:
         return None
     starts, texts = [], []
     for name, path in sorted(files.items()):
         content = decompressed(path)
-        lines = _lines(path, content)
-        SOURCE.check(path, content, name)
+        SOURCE.check(path, name, content)
+        lines = [json.loads(line) for line in content.splitlines()]
         domain = name.removeprefix("combined_").removesuffix(".jsonl")
-        starts += [_starts_of(lines, domain, proposer) for proposer in (EAGLE, LOOKUP)]
         texts.append(_texts_of(lines, domain))
+        starts += [_starts_of(texts[-1], proposer) for proposer in (EAGLE, LOOKUP)]
     return SpecDecodeBench(
         pd.concat(starts, ignore_index=True), pd.concat(texts, ignore_index=True)
     )
-
-
-def fetch(out: Path | str | None = None, base: str | None = None) -> list[Path]:
-    """Fetch the files, and describe them in a README.md beside them. Returns their paths. Raises
-    the errors of `Published.fetch` and `read_traces`.
-    """
-    paths = SOURCE.fetch(out, base)
-    folder = paths[0].parent
-    bench = read_traces(folder)
-    digests = "\n".join(f"{digest} {name}" for name, digest in SOURCE.files.items())
-    text = (
-        f"# Traces of SpecDecode-Bench\n\nFiles of github.com/{REPOSITORY}, commit {COMMIT}. The "
-        f"repository names no licence, so do not pass the files on.\n\n```\n{digests}\n```\n\n"
-        f"{len(bench.texts)} prompts, read as {len(bench.starts)} starts by "
-        f"`speclab.logs.specdecode_bench`:\n\n{__doc__}"
-    )
-    card = folder / "README.md"
-    written(card, lambda part: part.write_text(text, "utf-8"))
-    return [*paths, card]

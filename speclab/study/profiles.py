@@ -4,6 +4,7 @@ checked when it is read.
 
 import dataclasses
 import os
+import re
 from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -11,16 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from speclab.plain import (
-    STRICT,
-    Facts,
-    brief,
-    checked,
-    near,
-    parse_option,
-    parse_yaml,
-    read_yaml,
-)
+from speclab.plain import SCALARS, STRICT, Facts, brief, checked, near, parse_yaml, read_yaml
 from speclab.study import place
 from speclab.study.prompts import SETS
 from speclab.tree import Tree, static_tree
@@ -278,11 +270,28 @@ def _change(values: Facts, overrides: Facts) -> None:
             values[key] = value
 
 
+# what is read as YAML in a value of the command line, where a text is expected and elsewhere
+IN_TEXT = r"""(["']).*\1\Z|null\Z"""
+IN_OTHERS = "|".join([IN_TEXT, r"\[", "{", *SCALARS.values()])
+
+
+def _parse_option(text: str, is_text: bool) -> Any:
+    """A value of the command line. ValueError if it is not YAML where it is read as YAML.
+
+    It is taken as written, if it is no number, true, false or null. What stands in quotes, [] or {}
+    is read as YAML. is_text: a text is expected, so only null and what stands in quotes is read.
+    """
+    bare = text.strip()
+    read = IN_TEXT if is_text else IN_OTHERS
+    is_read = re.match(read, bare, re.IGNORECASE | re.DOTALL)
+    return parse_yaml(bare) if is_read else text
+
+
 def parse_overrides(
     items: Iterable[str], option: str = "--set", texts: Container[str] = TEXTS
 ) -> Facts:
     """`["gamma=4", "tree=…"]` from an option of the command line as a dict; values as of
-    `plain.parse_option`. texts: parameters whose value is a text.
+    `_parse_option`. texts: parameters whose value is a text.
     """
     found = {}
     for item in items:
@@ -291,7 +300,7 @@ def parse_overrides(
         if not equals or not key:
             raise ValueError(f"{option} {item} has no value; write KEY=VALUE, as max_new_tokens=32")
         try:
-            found[key] = parse_option(value, key.rpartition(".")[2] in texts)
+            found[key] = _parse_option(value, key.rpartition(".")[2] in texts)
         except ValueError as error:
             raise ValueError(
                 f"{option} {item}: the value is not YAML ({error}); correct or quote it"

@@ -202,7 +202,7 @@ def estimates(greedy, sampled):
     found = stats.jointly(
         {
             ALPHA + AT_0: (greedy.nodes, score.published_alpha),
-            HIT + AT_0: (greedy.trace, score.member(score.hit, 1)),
+            HIT + AT_0: (greedy.trace, score.mean_of("hit", "hit[1]")),
             DRAWN + AT_1: (sampled.trace, sampled.acceptance),
             LENGTH + AT_0: (greedy.nodes, score.published_length),
             TREE + AT_0: (prompt_sums(greedy.tree(tree)), per_pass),

@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaModel
 from data.corpus import benchmark_ngrams, code_rows, math_rows, read_jsonl, reasoning_rows
 from data.drafts.train import FILE, Stream, TrainConfig, fill_card, optimise
 from data.training_prompts.compose import ngrams, shingles, training_prompts
-from speclab.copying import repeats
+from speclab.copying import matches
 from speclab.estimates import stack
 from speclab.models.folder import ModelFolder, tensor_shapes
 from speclab.models.pairs import load_pair
@@ -665,6 +665,12 @@ ROWS_OF_CARD = {  # rows of the card: kind of run, column, whether loops are exc
     "sampled tokens in the draft's vocabulary": ("sampled", "said", False),
     "greedy positions in loops": ("greedy", "repeats", False),
 }
+
+
+def repeats(trace: pd.DataFrame) -> pd.Series:
+    """Where a token completes a sequence of 4 tokens that occurred earlier in the same text."""
+    texts = trace.sort_values("position").groupby("prompt_id")["token"]
+    return texts.transform(lambda tokens: matches(tokens.to_numpy(), 4)[0][1:] == 4).astype(bool)
 
 
 def acceptance() -> pd.DataFrame:
