@@ -98,7 +98,6 @@ COMMANDS = {
         "--profile nowhere.yaml": "nowhere.yaml",
         "--set max_new_token=3": "did you mean 'max_new_tokens'",
         "--set seed=[1": "seed=[1",
-        "--set depth=5": "depth",
         "--rule rejection --set temperature=1e-5": "temperature=1e-05",
         "--rule rejection --set temperature=1 --shape tree:3,2,8": "tree",
         "--rule rejection --set temperature=1 --check": "--check",
@@ -110,7 +109,7 @@ COMMANDS = {
         "--prompts results.jsonl": "results.jsonl, line 1",
         "--out prompts.jsonl/x": "prompts.jsonl",
         "--out empty/../prompts.jsonl": "prompts.jsonl",
-        "--out results.jsonl": "--force",
+        "--out results.jsonl --force": "no result of decode",
     },
     "record --profile profile.yaml --out new": {
         "--kind greddy": "greddy",
@@ -153,8 +152,8 @@ def test_the_command_line(command, word, place, refused):
         ("--set 'traces=no such #5' --set nonsense=[1]", "'nonsense'"),
         ("--parameter 'gama=3 #4'", "parameter 'gama': did you mean 'gammas'"),
         ("--SET 'seed=1 \"prompts=it is #5.jsonl\"'", "it is #5.jsonl;"),
-        ("--SET 'seed=1 prompts=my file'", "SET: 'file' is no NAME=VALUE"),
-        ("--PARAMETERS 'log=my log'", "PARAMETERS: 'log' is no NAME=VALUE"),
+        ("--SET 'seed=1 prompts=my file'", "--set file has no value"),
+        ("--PARAMETERS 'log=my log'", "--parameter log has no value"),
     ],
 )
 def test_values_of_the_command_line(option, word, place, refused):
