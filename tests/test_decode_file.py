@@ -15,7 +15,6 @@ from test_faults import forked
 from speclab.__main__ import main
 from speclab.cli import decode_file as files
 from speclab.models import pairs
-from speclab.study.profiles import load_profile
 
 TEXTS = {f"{place}-é": "a b c d e f"[: 1 + 2 * place] for place in range(4)}
 TIMES = ("time_s", "prefill_time_s")
@@ -146,22 +145,15 @@ def test_a_digest_is_of_all_that_decides_a_text_and_of_no_path(
     assert (digest("one", {}, {}) != digest("two", changes, files)) == is_other
 
 
-def test_a_line_says_which_blocks_were_copied(decoded):
+def test_a_line_says_what_every_pass_drafted_copied_and_accepted(decoded):
     rows = decoded(shape="chain:3+lookup:1", check=True, max_new_tokens=40)
     for row in rows:
-        assert len(row["copied_per_step"]) == row["target_passes"]
-        assert row["plain_difference"] is None
-    assert {copied for row in rows for copied in row["copied_per_step"]} == {True, False}
-    assert "copied_per_step" not in decoded("other")[0]
-
-
-def test_a_line_says_what_every_pass_drafted_and_accepted(decoded, call_of, tmp_path):
-    for row in decoded(max_new_tokens=10):
         drafted, accepted = row["drafted_per_step"], row["accepted_per_step"]
-        assert len(drafted) == len(accepted) == row["target_passes"]
-        assert drafted[0] == row["drafted"] == 3 and max(drafted) <= 3
+        assert len(drafted) == len(accepted) == len(row["copied_per_step"]) == row["target_passes"]
+        assert 3 <= max(drafted) <= row["drafted"]
         assert all(a <= d for a, d in zip(accepted, drafted, strict=True))
-        assert "domain" not in row, "these prompts have no domain"
+        assert row["plain_difference"] is None and "domain" not in row
+    assert {copied for row in rows for copied in row["copied_per_step"]} == {True, False}
 
 
 # ---- going on ------------------------------------------------------------------------------------
@@ -204,29 +196,11 @@ def test_prompts_that_are_new_are_decoded_and_no_others(decoded, monkeypatch):
         (0.7, "chain:2+lookup:1", "rejection"),
     ],
 )
-def test_a_rule_that_is_not_named_is_the_lossless_one(
-    temperature, shape, rule, decoded, monkeypatch
-):
-    """A call without a rule also continues the result of a call that named the rule: nothing is
-    decoded again.
-    """
+def test_a_rule_that_is_not_named_is_the_lossless_one(temperature, shape, rule, call_of, tmp_path):
+    """A call without a rule also continues the result of a call that named the rule."""
     options = {"temperature": temperature, "shape": shape}
-    named = decoded(rule=rule, **options)
-    assert decoded("unnamed", rule=None, **options) == named
-    monkeypatch.setattr(files, "decode_prompt", Mock(side_effect=ValueError("decoded again")))
-    assert decoded(rule=None, **options) == named
-
-
-def test_prompts_are_read_as_a_study_reads_them(tmp_path):
-    """Messages in the chat template; the last message is cut if the profile allows it."""
-    path = tmp_path / "prompts.jsonl"
-    messages = [{"role": "user", "content": "Why? " * 60}]
-    path.write_text(json.dumps({"prompt_id": "a", "messages": messages}))
-    profile = load_profile("smollm", {"max_prompt_tokens": 48})
-    with pytest.raises(ValueError, match="prompt 'a' has .* tokens with the chat template"):
-        files.open_call(profile, path, tmp_path / "out")
-    (cut,) = files.open_call(profile.replace(truncate=True), path, tmp_path / "out").prompts
-    assert len(cut.ids) <= 48 < len(cut.ids) + cut.cut
+    named, unnamed = (call_of(tmp_path / "out", rule=one, **options) for one in (rule, None))
+    assert unnamed.rule == rule and unnamed.digests == named.digests
 
 
 @pytest.mark.parametrize("at", [0, 3])

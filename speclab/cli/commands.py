@@ -391,7 +391,7 @@ def pair(*, profile="smollm", set_=()):
 
     settings = load_profile(profile, parse_overrides(set_))
     made = pair.make(settings) + pair.fetch_pair(settings)
-    echo(*(made or [f"{profile}: nothing to download or convert"]))
+    echo(*(made or (f"{profile}: nothing to download or convert",)))
 
 
 @verb

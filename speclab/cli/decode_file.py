@@ -68,8 +68,6 @@ def open_call(
             "omit it"
         )
     read = read_by_target(profile, read_prompts(prompts, needs_domain=False))
-    if not read.prompts:
-        raise ValueError(f"{prompts} holds no prompt; add one JSON line per prompt")
     # everything that decides a line, except its prompt; no path and no name
     specs = profile.target, profile.draft
     settings = [

@@ -8,10 +8,11 @@ order.
 """
 
 import multiprocessing
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext
 from functools import partial
 from io import StringIO
 from typing import Any
@@ -34,12 +35,12 @@ def _start(job: Job, devices: Any) -> None:
     from speclab.show.notebook import quiet
 
     quiet()
+    sys.stdout = StringIO()  # the main process says what the kit leaves out
     _HERE.append(Worker(job, devices.get()))
 
 
 def _work(index: int) -> Done:
-    with redirect_stdout(StringIO()):  # the main process has said what the kit leaves out
-        return _HERE[0].record(index)
+    return _HERE[0].record(index)
 
 
 def on_devices(job: Job, indices: list[int], devices: Sequence[str]) -> Iterator[Done]:
