@@ -14,9 +14,7 @@ from test_faults import forked
 
 from speclab.__main__ import main
 from speclab.cli import decode_file as files
-from speclab.cli.decode_call import DecodeCall
 from speclab.models import pairs
-from speclab.study.profiles import load_profile
 
 TEXTS = {f"{place}-é": "a b c d e f"[: 1 + 2 * place] for place in range(4)}
 TIMES = ("time_s", "prefill_time_s")
@@ -37,7 +35,7 @@ def call_of(random_profile, tmp_path_factory):
     def made(out, shape="chain:3", rule="greedy", check=False, force=False, **changes):
         prompts = write_texts(folder / "prompts.jsonl", changes.pop("texts", TEXTS))
         profile = random_profile.replace(**({"max_new_tokens": 8} | changes))
-        return DecodeCall(profile, prompts, out, rule, shape, check=check, force=force)
+        return files.open_call(profile, prompts, out, rule, shape, check=check, force=force)
 
     return made
 
@@ -63,33 +61,29 @@ def rows_of(out):
 # ---- what is never written over ------------------------------------------------------------------
 
 
-def test_what_is_read_is_never_written_over(call_of, tmp_path):
-    call = call_of(tmp_path / "out")
-    call.refuse_inputs(tmp_path / "profile.yaml")
-    call.out.symlink_to(call.prompts)
-    with pytest.raises(ValueError, match="would overwrite"):
-        call.refuse_inputs(tmp_path / "profile.yaml")
-    with pytest.raises(ValueError, match="would overwrite"):
-        replace(call, prompts=tmp_path).refuse_inputs(call.prompts)
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"mine", "is no result of decode"),
-        (b'{"settings": "0", "prompt_id"\nmine', "is no result of decode"),
-        (b'{"settings": "0", "prompt_id"\n', "line 1 is damaged"),
-        (b'{"prompt_id": "0-\xc3\xa9", "text": "of an earlier version"}\n', "line 1 is damaged"),
-        (b'{"prompt_id": [], "settings": "0"}\n', "line 1 is damaged"),
-        (b'{"prompt_id": "0-\xc3\xa9", "settings": "0"}\n', "line 1 was decoded with other"),
-        (b'{"prompt_id": "other", "settings": null}\n', "line 1 was decoded with other"),
+        (b"mine", "is no result of decode; choose another --out"),
+        (b'{"prompt_id": "a", "prompt": "b"}', "is no result of decode; choose another --out"),
+        (b'{"settings": "0", "prompt_id"\n', "line 1 is damaged.*start over with --force"),
+        (b'{"settings": "0"}\n', "line 1 is damaged.*start over with --force"),
+        (b'{"settings": "0", "prompt_id": []}\n', "line 1 is damaged.*start over with --force"),
+        (b'{"settings": "0", "prompt_id": "0-\xc3\xa9"}\n', "line 1.* other settings.*--force"),
+        (b'{"settings": "0", "prompt_id": "other"}\n', "line 1.* other settings.*--force"),
     ],
 )
 def test_a_file_of_something_else_is_refused(content, words, decoded, tmp_path):
+    """--force replaces an earlier result only, so no input is ever written over."""
     (tmp_path / "out").write_bytes(content)
-    with pytest.raises(ValueError, match=f"{words}.*start over with --force"):
+    with pytest.raises(ValueError, match=words):
         decoded()
     assert (tmp_path / "out").read_bytes() == content
+    if "no result" in words:
+        with pytest.raises(ValueError, match=words):
+            decoded(force=True)
+    else:
+        assert len(decoded(force=True)) == len(TEXTS)
 
 
 def test_models_are_loaded_only_for_what_is_left_and_before_anything_is_emptied(
@@ -104,7 +98,7 @@ def test_models_are_loaded_only_for_what_is_left_and_before_anything_is_emptied(
     content = out.read_bytes()
     monkeypatch.setattr(pairs, "load_pair", refuse)
     assert main(words) == 0
-    assert f"2 texts in {out}, all from an earlier call" in capsys.readouterr().out
+    assert f"2 texts in {out}" in capsys.readouterr().out
     assert main([*words, "--force"]) == 2
     assert "the pair was loaded" in capsys.readouterr().err
     assert out.read_bytes() == content
@@ -114,7 +108,7 @@ def test_a_result_of_other_settings_needs_force(decoded, tmp_path):
     whole = decoded()
     before = (tmp_path / "out").read_bytes()
     for changes in ({"shape": "chain:2"}, {"check": True}):
-        with pytest.raises(ValueError, match=r"line 1 was decoded with other settings.*--force"):
+        with pytest.raises(ValueError, match=r"line 1 .*decoded with other settings.*--force"):
             decoded(**changes)
     assert (tmp_path / "out").read_bytes() == before
     assert len(decoded(force=True, max_new_tokens=9)[0]["token_ids"]) == 9
@@ -151,22 +145,15 @@ def test_a_digest_is_of_all_that_decides_a_text_and_of_no_path(
     assert (digest("one", {}, {}) != digest("two", changes, files)) == is_other
 
 
-def test_a_line_says_which_blocks_were_copied(decoded):
+def test_a_line_says_what_every_pass_drafted_copied_and_accepted(decoded):
     rows = decoded(shape="chain:3+lookup:1", check=True, max_new_tokens=40)
     for row in rows:
-        assert len(row["copied_per_step"]) == row["target_passes"]
-        assert row["plain_difference"] is None
-    assert {copied for row in rows for copied in row["copied_per_step"]} == {True, False}
-    assert "copied_per_step" not in decoded("other")[0]
-
-
-def test_a_line_says_what_every_pass_drafted_and_accepted(decoded, call_of, tmp_path):
-    for row in decoded(max_new_tokens=10):
         drafted, accepted = row["drafted_per_step"], row["accepted_per_step"]
-        assert len(drafted) == len(accepted) == row["target_passes"]
-        assert drafted[0] == row["drafted"] == 3 and max(drafted) <= 3
+        assert len(drafted) == len(accepted) == len(row["copied_per_step"]) == row["target_passes"]
+        assert 3 <= max(drafted) <= row["drafted"]
         assert all(a <= d for a, d in zip(accepted, drafted, strict=True))
-        assert "domain" not in row, "these prompts have no domain"
+        assert row["plain_difference"] is None and "domain" not in row
+    assert {copied for row in rows for copied in row["copied_per_step"]} == {True, False}
 
 
 # ---- going on ------------------------------------------------------------------------------------
@@ -209,29 +196,11 @@ def test_prompts_that_are_new_are_decoded_and_no_others(decoded, monkeypatch):
         (0.7, "chain:2+lookup:1", "rejection"),
     ],
 )
-def test_a_rule_that_is_not_named_is_the_lossless_one(
-    temperature, shape, rule, decoded, monkeypatch
-):
-    """A call without a rule also continues the result of a call that named the rule: nothing is
-    decoded again.
-    """
+def test_a_rule_that_is_not_named_is_the_lossless_one(temperature, shape, rule, call_of, tmp_path):
+    """A call without a rule also continues the result of a call that named the rule."""
     options = {"temperature": temperature, "shape": shape}
-    named = decoded(rule=rule, **options)
-    assert decoded("unnamed", rule=None, **options) == named
-    monkeypatch.setattr(files, "decode_prompt", Mock(side_effect=ValueError("decoded again")))
-    assert decoded(rule=None, **options) == named
-
-
-def test_prompts_are_read_as_a_study_reads_them(tmp_path):
-    """Messages in the chat template; the last message is cut if the profile allows it."""
-    path = tmp_path / "prompts.jsonl"
-    messages = [{"role": "user", "content": "Why? " * 60}]
-    path.write_text(json.dumps({"prompt_id": "a", "messages": messages}))
-    profile = load_profile("smollm", {"max_prompt_tokens": 48})
-    with pytest.raises(ValueError, match="prompt 'a' has .* tokens with the chat template"):
-        _ = DecodeCall(profile, path, tmp_path / "out").encoded
-    (cut,) = DecodeCall(profile.replace(truncate=True), path, tmp_path / "out").encoded
-    assert len(cut.ids) <= 48 < len(cut.ids) + cut.cut
+    named, unnamed = (call_of(tmp_path / "out", rule=one, **options) for one in (rule, None))
+    assert unnamed.rule == rule and unnamed.digests == named.digests
 
 
 @pytest.mark.parametrize("at", [0, 3])

@@ -29,13 +29,11 @@ def put(folder, name="config.json", text="{}"):
 
 @pytest.fixture
 def kit(tmp_path):
-    """The kit's code as a git repository, whose pyproject.toml asks for a torch of the future."""
+    """The kit's code as a git repository."""
     folder = tmp_path / "kit"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "speclab", folder / "speclab", ignore=ignored)
-    text = (ROOT / "pyproject.toml").read_text()
-    needs = text.replace("dependencies = [", 'dependencies = ["torch>=99",', 1)
-    (folder / "pyproject.toml").write_text(needs)
+    shutil.copy(ROOT / "pyproject.toml", folder)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "kit"]):
         subprocess.run([*git, *words], cwd=folder, check=True)
@@ -51,19 +49,22 @@ def test_the_first_cell_clones_the_kit_once_and_needs_its_address(tmp_path, kit)
     ):
         done = bootstrap(away, "-S", **given)
         assert done.returncode == 1 and said in done.stderr and not list(away.iterdir())
-    clone = away / "speclab-kit"
-    packages = Path(pytest.__file__).parents[1]
-    installs = bootstrap(away, "-S", SPECLAB_REPO=str(kit), PYTHONPATH=str(packages))
-    assert "speclab needs torch>=99, and this command never moves torch" in installs.stderr
-    assert installs.returncode == 1 and "Traceback" not in installs.stderr
-    done = bootstrap(away, "-S")  # it is there already
-    assert done.stdout.split() == [str(clone), str(clone / "speclab")], done.stderr
+    clone = str(away / "speclab-kit")
+    packages = str(Path(pytest.__file__).parents[1])
+    for given in ({"SPECLAB_REPO": str(kit), "PYTHONPATH": packages}, {}):
+        done = bootstrap(away, "-S", **given)
+        assert done.stdout.split()[-2:] == [clone, f"{clone}/speclab"], done.stderr
+        assert ("no package is missing" in done.stdout) == bool(given), "then it is there"
 
 
 def test_where_nothing_is_missing_the_first_cell_says_how_to_add_what_4_bit_needs():
+    """It loads nothing that it might have to move."""
     done = bootstrap(ROOT, SPECLAB_REPO="address")
     missing, more, *_ = done.stdout.splitlines()
     assert missing.startswith("no package is missing") and "hosted install --gptq" in more
+    heavy = ("torch", "pandas", "pyarrow", "transformers", "ipykernel", "ipywidgets", "IPython")
+    done = speclab("hosted install", *heavy)
+    assert done.returncode == 0 and "no package is missing" in done.stdout, done.stderr
 
 
 def called(*command, **variables):
@@ -83,12 +84,6 @@ def speclab(words, *blocked, **variables):
     return called(sys.executable, "-c", f"{block}\n{main}", **variables)
 
 
-def test_the_installer_loads_nothing_that_it_might_have_to_move():
-    heavy = ("torch", "pandas", "pyarrow", "transformers", "ipykernel", "ipywidgets", "IPython")
-    done = speclab("hosted install", *heavy)
-    assert done.returncode == 0 and "no package is missing" in done.stdout, done.stderr
-
-
 # ---- what a host has, and what is installed there ------------------------------------------------
 
 
@@ -98,23 +93,27 @@ HOSTS = json.loads((ROOT / "tests/hosts.json").read_text())
 @pytest.fixture(params=HOSTS)
 def host(request, tmp_path, monkeypatch):
     """A host with its packages: `has(name, version)` changes one, `calls` are the words of pip's
-    calls, `constraints` the lines of the last file of constraints, and `fails` its last output.
+    installations, `kept` the lines of the last file of constraints, and `fails` its last output.
     """
-    packages = HOSTS[request.param]["packages"]
-    host = SimpleNamespace(calls=[], constraints=[], fails="", packages=packages)
+    packages = dict(HOSTS[request.param]["packages"])
+    host = SimpleNamespace(calls=[], kept=set(), fails="", packages=packages)
 
     def has(name, version):
+        packages[name] = version
         folder = tmp_path / f"{name.replace('-', '_')}-0.dist-info"
         put(folder, "METADATA", f"Name: {name}\nVersion: {version}\n")
 
     def run(command, **_options):
-        words = command[5:]
+        words = command[3:]
+        if words[0] == "list":
+            lines = [f"{name}=={version}" for name, version in packages.items()]
+            return SimpleNamespace(returncode=0, stdout="\n".join(lines))
         if "--constraint" in words:
-            host.constraints = Path(words.pop()).read_text().splitlines()
-        host.calls.append(words)
-        return SimpleNamespace(returncode=bool(host.fails), stderr=host.fails)
+            host.kept = {*Path(words[3]).read_text().splitlines()}
+        host.calls.append([word for word in words if not word.startswith("/")])
+        return SimpleNamespace(returncode=bool(host.fails), stderr=host.fails, stdout="")
 
-    for name, version in host.packages.items():
+    for name, version in HOSTS[request.param]["packages"].items():
         has(name, version)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setattr(hosted.subprocess, "run", run)
@@ -133,67 +132,41 @@ def test_on_both_hosts_nothing_is_missing(host):
     assert {*names_of(host.calls[0])} <= {"papermill", "jupytext", "nbconvert", "nbformat"}
 
 
-@pytest.mark.parametrize("name", ["torch", "numpy", "pandas", "ipykernel", "pyarrow"])
-def test_a_package_of_the_host_that_is_out_of_range_is_said_and_nothing_installed(host, name):
+def test_only_what_is_out_of_range_moves_and_never_what_a_kernel_has_loaded(host):
     """Kaggle's torch 2.10 was replaced, because the kit required 2.11."""
-    host.has(name, "0.1")
-    host.has("tqdm", "0.1")
-    words = rf"{name} 0.1 is installed, speclab needs {name}>=.*never"
-    with pytest.raises(ValueError, match=words):
-        hosted.install(gptq=True)
-    assert host.calls == []
-
-
-def test_what_is_missing_comes_with_all_else_held_by_constraints(host):
-    for name, version in {
-        "scikit-learn": "0.1",
-        "transformers": "4.57.0",
-        "Odd_.name": "1",
-    }.items():
+    old = {"scikit-learn": "0.1", "transformers": "4.57.0"}
+    for name, version in (old | {"Odd_.name": "1", "torch": "0.1", "ipykernel": "0.1"}).items():
         host.has(name, version)
-    host.has("half", "unknown")
-    done = hosted.install()
-    assert done.startswith("upgraded: scikit-learn, transformers; restart the session")
-    assert [names_of(words) for words in host.calls] == [["transformers", "scikit-learn"]]
-    moved = {"scikit-learn", "transformers"}
-    kept = {name: v for name, v in host.packages.items() if name not in moved} | {"odd-name": "1"}
-    assert {*host.constraints} == {f"{name}=={version}" for name, version in kept.items()}
+    hosted.install()
+    [words] = host.calls
+    assert {*names_of(words)} == {*old, "torch", "ipykernel"}
+    kept = {f"{name}=={version}" for name, version in host.packages.items() if name not in old}
+    assert host.kept == kept, "so pip fails, because it may not move torch"
+    host.fails = "torch 0.1 was requested as a constraint"
+    with pytest.raises(ValueError, match="torch.*failed.*no other version.*torch, numpy"):
+        hosted.install()
 
 
-def test_gptqmodel_comes_without_its_own_requirements_and_pips_reason_is_printed(host, capsys):
-    """These would move numpy, pyarrow, protobuf and torch."""
-    hosted.install(gptq=True)
-    (words,) = host.calls
-    assert words[-1] == "--no-deps" and words[0].startswith("gptqmodel>=")
-    assert not {*names_of(words)} & {*hosted.KEPT}
+def test_what_would_move_packages_comes_without_its_own_requirements(host, capsys):
+    """GPTQModel's would move numpy, pyarrow, protobuf and torch; those of speculators transformers
+    and datasets. What else speculators imports comes with its requirements.
+    """
+    hosted.install(gptq=True, heads=True)
+    needs, alone = host.calls
+    assert "--no-deps" in alone and "speculators==0.9.0" in alone and "gptqmodel" in names_of(alone)
+    assert names_of(needs) == ["openai"] and "hs-connectors==0.9.0" in needs
+    assert f"torch=={host.packages['torch']}" in host.kept
     host.fails = "building PyPcre\nerror: pcre2.h: No such file"
     with pytest.raises(ValueError, match="apt-get install libpcre2-dev"):
         hosted.install(gptq=True)
     assert "pcre2.h: No such file" in capsys.readouterr().out
 
 
-def test_speculators_comes_without_its_own_requirements(host):
-    """These would move transformers and datasets, and add a torchvision. What else it imports
-    comes with its requirements.
-    """
-    hosted.install(heads=True)
-    with_requirements, alone = host.calls
-    assert alone == ["speculators==0.9.0", "--no-deps"]
-    assert names_of(with_requirements) == ["openai"] and "hs-connectors==0.9.0" in with_requirements
-    assert f"torch=={host.packages['torch']}" in host.constraints
-
-
-@pytest.mark.parametrize("name", ["openai.types", "speculators", "hs_connectors"])
-def test_what_heads_need_is_installed_by_an_option(name):
-    said = hosted.missing_package(ModuleNotFoundError(f"No module named '{name}'", name=name))
-    assert said == f"No module named '{name}'; run `python -m speclab hosted install --heads`"
-
-
 def test_without_papermill_jupytext_and_nbconvert_the_verb_that_needs_them_says_so():
     """Notebooks need none of them (test_dependencies)."""
     done = speclab("reproduce --notebook 00", "papermill", "jupytext", "nbconvert")
     assert done.returncode == 2, done.stderr
-    assert "run `python -m speclab hosted install --reproduce`" in done.stderr.splitlines()[-1]
+    assert "hosted install` with" in done.stderr and "--reproduce" in done.stderr
 
 
 def test_a_torchvision_that_does_not_fit_torch_is_said_where_models_are_loaded(tmp_path):

@@ -5,6 +5,7 @@ middle loses nothing.
 import os
 import shutil
 import signal
+import sys
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +14,6 @@ import pytest
 from conftest import edit_json, tables
 
 from speclab.__main__ import main
-from speclab.cli import workers
 from speclab.cli.workers import engine_of, on_devices, on_ray
 from speclab.record import in_process
 from speclab.study.runs import RunError, record_run
@@ -96,19 +96,16 @@ def cluster(monkeypatch):
 def test_a_local_ray_cluster_writes_the_same_bytes_when_a_worker_is_killed(
     short_profile, whole, tmp_path, cluster
 ):
-    killing = kill_after_the_first_block(partial(on_ray, workers=2), "ray::Worker")
+    killing = kill_after_the_first_block(partial(on_ray, workers=3), "ray::Worker")
     run = record_run(short_profile, tmp_path / "killed", engine=killing)
     assert tables(run.folder) == whole, "Ray restarts the actor, which repeats its block"
-    with pytest.raises(ValueError, match="workers=3 is too many: the cluster has 2 CPUs"):
-        record_run(short_profile, tmp_path / "three", engine=partial(on_ray, workers=3))
 
 
 def test_what_this_machine_lacks_is_said_first(capsys, tmp_path, monkeypatch):
     assert engine_of("local", [], None) is None
-    assert engine_of("ray", [], 2) is not None
     out = tmp_path / "run"
     assert main(["record", "--devices", "cuda:77", "--out", str(out)]) == 2
     assert "device='cuda:77': this machine has" in capsys.readouterr().err
-    monkeypatch.setattr(workers, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["record", "--engine", "ray", "--out", str(out)]) == 2
     assert "pip install 'ray" in capsys.readouterr().err and not out.exists()

@@ -1,78 +1,162 @@
 """Decode prompts into a file, as `python -m speclab decode` does, and compare a text with plain
 greedy decoding.
+
+Each line of the file holds a digest of everything that decides it, so that a later call knows its
+own lines and continues after them.
 """
 
 import json
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from filelock import FileLock
 from tqdm import tqdm
 
-from speclab.cli.decode_call import DecodeCall
-from speclab.decode import Decoded, decode_prompt
-from speclab.models.pairs import Pair, fix_few_rows
-from speclab.plain import notice
+from speclab.decode import Decoded, check_rule, decode_prompt
+from speclab.models.folder import pair_digests, read_by_target
+from speclab.models.pairs import Pair, device_of
+from speclab.plain import Facts, digest_of, notice
 from speclab.record import generate
 from speclab.sampling import Sampling
-from speclab.study.prompts import EncodedPrompt
+from speclab.shapes import Shape, parse_shape
+from speclab.study.profiles import Profile
+from speclab.study.prompts import EncodedPrompt, read_prompts
+from speclab.study.runs import output_file
+
+BEGIN = b'{"settings": "'  # of every line
 
 
-def decode_file(call: DecodeCall, pair: Pair) -> int:
+@dataclass(frozen=True)
+class DecodeCall:
+    """What a call of `decode` does. Loads no weights.
+
+    prompts: as the target reads them. digests: of each line, by prompt_id. force: start over.
+    """
+
+    profile: Profile
+    out: Path
+    prompts: tuple[EncodedPrompt, ...]
+    digests: dict[str, str]
+    rule: str
+    shape: Shape
+    check: bool
+    force: bool
+
+
+def open_call(
+    profile: Profile,
+    prompts: Path,
+    out: Path,
+    rule: str | None = None,
+    shape: str = "chain:4",
+    check: bool = False,
+    force: bool = False,
+) -> DecodeCall:
+    """The call with these options of the command line. ValueError for options that exclude each
+    other, for prompts that cannot be read, and for an `out` that is no file.
+    """
+    output_file(out)
+    # the named rule, else the lossless rule for shape and temperature
+    sampling, drafted = profile.sampling, parse_shape(shape)
+    warm_rule = "rejection" if drafted.is_chain else "point-mass"
+    rule = rule or ("greedy" if sampling.greedy else warm_rule)
+    check_rule(rule, drafted, sampling)
+    if check and not sampling.greedy:
+        raise ValueError(
+            f"--check compares greedy texts only, and T = {profile.temperature:g} is not greedy; "
+            "omit it"
+        )
+    read = read_by_target(profile, read_prompts(prompts, needs_domain=False))
+    # everything that decides a line, except its prompt; no path and no name
+    specs = profile.target, profile.draft
+    settings = [
+        pair_digests(profile),
+        [[spec.dtype, str(device_of(spec)), spec.backend] for spec in specs],
+        [profile.max_new_tokens, sampling, not sampling.greedy and profile.seed],
+        [rule, shape, check, read.facts["stop_ids"], read.facts.get("left_out")],
+    ]
+    digests = {
+        prompt.prompt_id: digest_of([settings, prompt.domain, prompt.ids])[:16]
+        for prompt in read.prompts
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return DecodeCall(profile, out, read.prompts, digests, rule, drafted, check, force)
+
+
+def finished_lines(call: DecodeCall) -> tuple[int, dict[str, Facts]]:
+    """How many bytes of the file are whole lines of an earlier call, and their content by
+    prompt_id; nothing with --force. Half a line at the end is left out. ValueError for a file of
+    something else, and for a line with another digest than this call's.
+    """
+    content = call.out.read_bytes() if call.out.exists() else b""
+    if not BEGIN.startswith(content[: len(BEGIN)]):
+        raise ValueError(
+            f"--out {call.out} exists already and is no result of decode; choose another --out"
+        )
+    if call.force:
+        return 0, {}
+    rows = {}
+    *lines, half = content.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            name = row["prompt_id"]
+            is_own = row["settings"] == call.digests[name]
+        except (ValueError, LookupError, TypeError):
+            is_own = False
+        if not is_own:
+            raise ValueError(
+                f"--out {call.out}, line {number} is damaged, or was decoded with other settings, "
+                "models or prompts; choose another --out, or start over with --force"
+            )
+        rows[name] = row
+    return len(content) - len(half), rows
+
+
+def decode_file(call: DecodeCall, pair: Pair) -> None:
     """Decode the prompts of a call that have no line yet, and write each line when it is done. Half
-    a line of an earlier call is removed. Prints how many prompts were cut.
+    a line of an earlier call is removed. Prints how many prompts were cut, and how many texts
+    differ from plain greedy decoding if they are compared with it.
 
     A line holds the prompt's `domain` if it has one, `drafted`, the most tokens of a block,
     `drafted_per_step` and `accepted_per_step`, the drafted and the accepted tokens of each target
-    pass, and `plain_difference` (see there) if texts are compared with plain greedy decoding.
-    Returns how many texts differ, and prints it on standard error. ValueError if the file holds
-    something else.
+    pass, and `plain_difference` (see there). ValueError as of `finished_lines`.
     """
-    out = call.out
-    is_checked = call.is_greedy and (call.check or not pair.is_exact)
-    encoded = call.encoded
-    for prompt in encoded:  # before anything is written
-        pair.target.check_ids(prompt.ids)
-    if cut := sum(prompt.cut > 0 for prompt in encoded):
+    out, count = call.out, len(call.prompts)
+    if cut := sum(prompt.cut > 0 for prompt in call.prompts):
         limit = call.profile.max_prompt_tokens
-        notice(f"{cut} of {len(encoded)} prompts are cut to max_prompt_tokens={limit}")
-    fix_few_rows(pair, {})  # libraries round differently, and a later call may choose another
-    with FileLock(out.with_name(f".{out.name}.lock")):  # others wait
-        lines = call.lines_there()
-        rows = call.rows_of(lines)
-        if done := len(rows):
-            notice(f"{out} has {done} of {len(encoded)} texts: continuing")
-        left = [prompt for prompt in encoded if prompt.prompt_id not in rows]
+        notice(f"{cut} of {count} prompts are cut to max_prompt_tokens={limit}")
+    for prompt in call.prompts:  # before anything is written
+        pair.target.check_ids(prompt.ids)
+    with FileLock(out.with_name(f".{out.name}.lock")):  # other calls wait
+        size, rows = finished_lines(call)
+        left = [prompt for prompt in call.prompts if prompt.prompt_id not in rows]
         with out.open("ab") as result:
-            result.truncate(len(lines))
-            for prompt in tqdm(left, "decode", len(encoded), initial=done, unit="prompt"):
-                row = decoded_row(call, pair, prompt, is_checked)
+            result.truncate(size)
+            for prompt in tqdm(left, "decode", count, initial=len(rows), unit="prompt"):
+                row = decoded_row(call, pair, prompt)
                 result.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
                 result.flush()
                 rows[prompt.prompt_id] = row
-    if not is_checked:
-        return 0
-    differ = sum(row.get("plain_difference") is not None for row in rows.values())
-    notice(
-        f"{len(rows) - differ} of {len(rows)} texts equal plain greedy decoding in "
-        f"{pair.facts['target']['dtype']} (plain_difference says where others differ)"
-    )
-    return differ
+    compared = [row["plain_difference"] for row in rows.values() if "plain_difference" in row]
+    if compared:
+        notice(
+            f"{compared.count(None)} of {count} texts equal plain greedy decoding in "
+            f"{pair.facts['target']['dtype']} (plain_difference says where others differ)"
+        )
 
 
-def decoded_row(
-    call: DecodeCall, pair: Pair, prompt: EncodedPrompt, is_checked: bool
-) -> dict[str, Any]:
+def decoded_row(call: DecodeCall, pair: Pair, prompt: EncodedPrompt) -> Facts:
     """Decode a prompt; returns its line of the file."""
-    shape, asked = call.parsed_shape, call.profile
-    new, rule = asked.max_new_tokens, call.rule_for(shape)
-    decoded = decode_prompt(pair, prompt, rule, shape, asked.sampling, new, asked.seed)
-    text = pair.tokenizer.decode(decoded.token_ids, skip_special_tokens=True)
+    profile, shape = call.profile, call.shape
+    new, sampling = profile.max_new_tokens, profile.sampling
+    decoded = decode_prompt(pair, prompt, call.rule, shape, sampling, new, profile.seed)
     row = {
         "settings": call.digests[prompt.prompt_id],
-        "prompt_id": decoded.prompt_id,
-        "text": text,
-        "token_ids": list(decoded.token_ids),
+        "prompt_id": prompt.prompt_id,
+        "text": pair.tokenizer.decode(decoded.token_ids, skip_special_tokens=True),
+        "token_ids": decoded.token_ids,
         "drafted": shape.size,
         "drafted_per_step": [step.drafted for step in decoded.steps],
         "accepted_per_step": [step.accepted for step in decoded.steps],
@@ -85,7 +169,7 @@ def decoded_row(
         row["domain"] = prompt.domain
     if shape.lookup:
         row["copied_per_step"] = [step.copied for step in decoded.steps]
-    if is_checked:
+    if sampling.greedy and (call.check or not pair.is_exact):
         row["plain_difference"] = plain_difference(pair, prompt, decoded, new)
     return row
 
@@ -106,6 +190,5 @@ def plain_difference(
     position = [*equal, False].index(False)
     text = torch.tensor([[*prompt.ids, *plain[:position]]])
     hidden = pair.target.forward(text, pair.target.cache())
-    p = torch.softmax(pair.target.logits(hidden[0, -1]), -1)
-    best, second = p.topk(2).values
+    best, second = torch.softmax(pair.target.logits(hidden[0, -1]), -1).topk(2).values
     return {"position": position, "target_margin": float(best - second)}

@@ -7,26 +7,21 @@ installed.
 """
 
 import os
-import re
+import shlex
 import subprocess
 import sys
 import tomllib
-from contextlib import suppress
 from importlib import invalidate_caches, metadata
 from pathlib import Path
 from platform import python_version
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from speclab.study.place import IS_INSTALLED, ROOT
 
 # never installed in another version: a running kernel has loaded them, and other packages are
 # compiled for exactly these
 KEPT = ("torch", "numpy", "pandas", "pyarrow", "ipykernel", "ipython", "ipywidgets")
-# packages that most users do not need, and the option of `hosted install` that installs them
-EXTRAS = {"gptqmodel": "gptq"} | dict.fromkeys(("speculators", "hs_connectors", "openai"), "heads")
-EXTRAS |= dict.fromkeys(("papermill", "jupytext", "nbconvert", "nbformat"), "reproduce")
-LAST_LINES = 12  # of pip's output, printed if it fails
+LAST = 1500  # characters of pip's output, printed if it fails
 
 
 def prepare() -> None:
@@ -60,39 +55,26 @@ def install(gptq: bool = False, heads: bool = False, reproduce: bool = False) ->
         (alone if need.startswith("speculators") else needs).append(need)
     if not needs + alone:
         return f"no package is missing in {sys.prefix}"
-    there = versions()
-    upgraded = {package_of(need): need for need in needs if package_of(need) in there}
-    for name in upgraded.keys() & {*KEPT}:
-        need = upgraded[name]
-        raise ValueError(
-            f"{name} {there[name]} is installed, speclab needs {need}, and this command never "
-            f"moves {name}; run `pip install '{need}'`, or `make env` for an environment of its "
-            "own (on Kaggle and Colab: choose another version of the image or of speclab)"
-        )
     print(f"pip installs {', '.join(needs + alone)} in {sys.prefix}", flush=True)
+    # pip fails rather than give a package another version than it has here
+    moved = {name_of(need) for need in needs} - {*KEPT}
+    there = _pip("list", "--format=freeze").splitlines()
     with TemporaryDirectory() as folder:
-        # pip fails rather than give a package another version than it has here
-        constraints = Path(folder, "constraints.txt")
-        kept = there.keys() - upgraded.keys()
-        constraints.write_text("\n".join(f"{name}=={there[name]}" for name in kept))
+        file = Path(folder, "constraints.txt")
+        file.write_text("\n".join(line for line in there if name_of(line) not in moved))
         if needs:
-            _pip(needs, "--constraint", str(constraints))
-        if alone:
-            _pip(alone, "--no-deps")
-    if upgraded:
-        return f"upgraded: {', '.join(sorted(upgraded))}; restart the session if one was imported"
-    return "installed; all other packages are unchanged"
-
-
-def project() -> dict[str, Any]:
-    """The project table of the kit's pyproject.toml."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)["project"]
+            _pip("install", "--quiet", "--constraint", str(file), *needs)
+    if alone:
+        _pip("install", "--quiet", "--no-deps", *alone)
+    invalidate_caches()  # of what can be imported
+    return "installed; restart the session if a package was imported that is now newer"
 
 
 def lacking(extra: str = "") -> list[str]:
     """The requirements of the kit, or of one of its extras, that no installed package satisfies."""
-    needs = project()["optional-dependencies"][extra] if extra else project()["dependencies"]
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
+    needs = project["optional-dependencies"][extra] if extra else project["dependencies"]
     return [need for need in needs if not in_range(need)]
 
 
@@ -108,43 +90,35 @@ def in_range(need: str) -> bool:
     return wanted.specifier.contains(version, prereleases=True)
 
 
-def package_of(need: str) -> str:
+def name_of(need: str) -> str:
     """The name in a requirement, in lower case with dashes."""
-    name = re.split("[<>=]", need)[0]
-    return re.sub("[-_.]+", "-", name).lower()
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
 
-
-def versions() -> dict[str, str]:
-    """The version of each installed package, by its name as of `package_of`."""
-    from packaging.version import InvalidVersion, Version
-
-    found: dict[str, str] = {}
-    for package in metadata.distributions():  # the first on sys.path is the one that is imported
-        with suppress(InvalidVersion, TypeError):  # of half an installation
-            found.setdefault(package_of(package.metadata["Name"]), str(Version(package.version)))
-    return found
+    return canonicalize_name(Requirement(need).name)
 
 
 def missing_package(error: ImportError) -> str:
     """What to do about an import that failed, in one line."""
-    name = (error.name or "").partition(".")[0]
-    if name in EXTRAS:
-        return f"{error}; run `python -m speclab hosted install --{EXTRAS[name]}`"
     return (
-        f"{error}. The kit needs the packages of requirements.lock and Python 3.11 to 3.13 (this "
-        f"is {python_version()}): run `make env` to install them in .venv, or `pip install -e .` "
-        "for the active environment"
+        f"{error}. The kit needs Python 3.11 to 3.13 (this is {python_version()}) and the packages "
+        "of requirements.lock: run `make env` to install them in .venv, or `pip install -e .` for "
+        "the active environment. For packages that few verbs need, run `python -m speclab hosted "
+        "install` with --gptq (4-bit models), --heads (trained heads) or --reproduce (papermill), "
+        "or `pip install 'ray>=2.60,<3'`"
     )
 
 
-def _pip(needs: list[str], *options: str) -> None:
-    """Install packages. ValueError, after pip's last lines, if that fails."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", *needs, *options]
+def _pip(*words: str) -> str:
+    """What pip prints. ValueError, after its last lines, if it fails."""
+    command = [sys.executable, "-m", "pip", *words]
     done = subprocess.run(command, capture_output=True, text=True)
-    invalidate_caches()  # of what can be imported
     if done.returncode:
-        print(*done.stderr.splitlines()[-LAST_LINES:], sep="\n")
-        mend = "pip's last lines, above, say why"
-        if "pcre2" in done.stderr:
-            mend = "PyPcre is compiled here; first run `apt-get install libpcre2-dev`"
-        raise ValueError(f"pip could not install {', '.join(needs)}; {mend}")
+        print(done.stderr[-LAST:])
+        raise ValueError(
+            f"`pip {shlex.join(words)}` failed; its last lines, above, say why. A package that is "
+            f"here gets no other version if it is one of {', '.join(KEPT)}: choose another version "
+            "of the image or of speclab, or run `make env` for an environment of its own. If "
+            "pcre2.h is missing, run `apt-get install libpcre2-dev`"
+        )
+    return done.stdout

@@ -8,12 +8,12 @@ order.
 """
 
 import multiprocessing
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import redirect_stdout
+from contextlib import nullcontext
 from functools import partial
-from importlib.util import find_spec
 from io import StringIO
 from typing import Any
 
@@ -22,7 +22,6 @@ from speclab.record import Done, Engine, Job, Worker
 from speclab.study.profiles import ModelSpec
 from speclab.study.runs import RunError
 
-NO_RAY = "engine 'ray' needs the package ray; run `pip install 'ray>=2.60,<3'`"
 LOST = "a worker died ({error}). Finished blocks are kept; run the same command again to continue"
 
 
@@ -36,12 +35,12 @@ def _start(job: Job, devices: Any) -> None:
     from speclab.show.notebook import quiet
 
     quiet()
+    sys.stdout = StringIO()  # the main process says what the kit leaves out
     _HERE.append(Worker(job, devices.get()))
 
 
 def _work(index: int) -> Done:
-    with redirect_stdout(StringIO()):  # the main process has said what the kit leaves out
-        return _HERE[0].record(index)
+    return _HERE[0].record(index)
 
 
 def on_devices(job: Job, indices: list[int], devices: Sequence[str]) -> Iterator[Done]:
@@ -66,49 +65,39 @@ def on_devices(job: Job, indices: list[int], devices: Sequence[str]) -> Iterator
 
 
 def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator[Done]:
-    """`workers` actors on the cluster at RAY_ADDRESS, or on a cluster that is started for this
-    call. None: one per GPU, or one per CPU without GPUs. An actor's own error is raised unchanged.
+    """At most `workers` actors on the cluster at RAY_ADDRESS, or on a cluster that is started for
+    this call: one per GPU, or one per CPU without GPUs. An actor's own error is raised unchanged.
     """
     import ray
     from ray.util import ActorPool
 
-    started = not ray.is_initialized()
-    if started:
-        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
-    try:
-        # one worker per GPU, or per core on machines without a GPU
+    quiet = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
+    with nullcontext() if ray.is_initialized() else ray.init(**quiet):
         have = ray.cluster_resources()
-        gpus, cpus = int(have.get("GPU", 0)), int(have.get("CPU", 1))
-        count = min(workers or gpus or cpus, len(indices))
-        if count > cpus or (gpus and count > gpus):
-            raise ValueError(
-                f"workers={count} is too many: the cluster has {cpus} CPUs and {gpus} GPUs, and "
-                "each worker needs its own; lower --workers"
-            )
-        needs = {"num_cpus": 1, "num_gpus": 1 if gpus else 0}
+        needs = {"num_gpus": 1} if have.get("GPU") else {"num_cpus": 1}
+        most = int(have.get("GPU") or have["CPU"])
         actor = ray.remote(**needs, max_restarts=3, max_task_retries=3)(Worker)
         shared = ray.put(job)
+        count = min(workers or most, most, len(indices))
         pool = ActorPool([actor.remote(shared) for _ in range(count)])
-        yield from pool.map_unordered(lambda worker, index: worker.record.remote(index), indices)
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from error
-    except ray.exceptions.RayError as error:
-        raise RunError(LOST.format(error=type(error).__name__)) from error
-    finally:
-        if started:
-            ray.shutdown()
+        try:
+            yield from pool.map_unordered(lambda one, index: one.record.remote(index), indices)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from error
+        except ray.exceptions.RayError as error:
+            raise RunError(LOST.format(error=type(error).__name__)) from error
 
 
 def engine_of(name: str, devices: Sequence[str], workers: int | None) -> Engine | None:
     """The engine of the command line's options; None: this process. ValueError for options that
-    exclude each other.
+    exclude each other, ImportError without Ray.
     """
     if (devices and name == "ray") or (workers is not None and name == "local"):
         raise ValueError("--devices needs --engine local, and --workers needs --engine ray")
     for device in devices:  # before anything is loaded or written
         device_of(ModelSpec("any", device=device))
     if name == "ray":
-        if not find_spec("ray"):
-            raise ValueError(NO_RAY)
+        import ray  # noqa: F401
+
         return partial(on_ray, workers=workers)
     return partial(on_devices, devices=devices) if devices else None
