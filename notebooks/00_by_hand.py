@@ -171,7 +171,6 @@ def draw_rule(frame):
             mark = {"markersize": 24, "markeredgewidth": 2.2, "label": "p, the target"}
             axes.plot(frame.index, frame["p"], "k_", **mark)
     grid[0].set_ylabel("probability")
-    figures.legend_above(figure, *grid)
     return figure
 
 
@@ -308,7 +307,7 @@ for name, drawn_words in drawn.items():
     lines[name] = np.abs(shares - p).sum(axis=1) / 2
     print(f"{name}: after {n[-1]} words {lines[name][-1]:.3f}")
 expected_gap = np.sqrt(2 * p * (1 - p) / np.pi).sum() / 2  # of one word that follows p
-lines[GREY := "expected sampling error"] = expected_gap / np.sqrt(n)
+lines["expected sampling error"] = expected_gap / np.sqrt(n)
 
 # %%
 for name, (_, chance, recovered_from) in rules.items():
@@ -318,9 +317,6 @@ for name, (_, chance, recovered_from) in rules.items():
     assert np.isclose(its_chance, chance[dog]) and np.allclose(its_residual, recovered_from)
 
 # %%
-colours = ["#0072B2", "#009E73", "#882255", "#8C6D1F"]
-looks = {name: {"color": colour} for name, colour in zip(rules, colours, strict=True)}
-looks[GREY] = {"color": "#AAAAAA", "linewidth": 3, "marker": "", "linestyle": "-"}
 ctx.plot(
     Estimates.exact("rule", lines, "words drawn", n),
     "words drawn",
@@ -330,8 +326,7 @@ ctx.plot(
     title="Distance between the output and p, by words drawn",
     hue="rule",
     y="total variation distance to p",
-    log=True,
-    looks=looks,
+    kind="log",
 )
 
 # %% [markdown]

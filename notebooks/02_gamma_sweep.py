@@ -108,7 +108,6 @@ def draw_text(blocks: pd.DataFrame) -> figures.Figure:
     axes.invert_yaxis()
     axes.grid(False)
     axes.set_xlabel("position in the text (tokens)")
-    figures.legend_above(figure, axes)
     return figure
 
 
@@ -201,8 +200,7 @@ ctx.plot(
     speed.at(domain=domains),
     x="gamma",
     columns="cost",
-    reference=1,
-    reference_name="no drafting",
+    reference={"no drafting": 1},
     y="speed-up",
     slug="speed-up",
     title="Speed-up by gamma and by the cost of the draft",

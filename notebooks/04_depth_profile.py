@@ -138,7 +138,6 @@ ctx.plot(
     x="depth",
     hue="line",
     columns="domain",
-    percent=True,
     limits=(0, 1),
     y="accepted (%)",
     slug="depth-or-place",

@@ -102,10 +102,8 @@ ctx.plot(
     Estimates(shown.reset_index(drop=True)),
     x="acceptance",
     kind="bars",
-    x_label="",
     y="correlation with the target's entropy",
-    reference=0,
-    reference_name="no correlation",
+    reference={"no correlation": 0},
     slug="correlations",
     title="Acceptance and the target's entropy",
     caption="Spearman's correlation by domain. Left of the line acceptance falls as entropy rises. "
@@ -146,11 +144,9 @@ ctx.plot(
     x="domain",
     hue="signal",
     kind="points",
-    reference=0.5,
-    reference_name="chance",
+    reference={"chance": 0.5},
     limits=(None, 1),
     y="AUC within texts",
-    x_label="",
     slug="auc",
     title="How often each signal ranks an accepted position above a rejected one",
     caption="Greedy text. The target's entropy is known too late to be used. Bars: intervals over "
@@ -175,7 +171,6 @@ lines = pd.concat([reliability.at(domain=domains).frame, ideal], ignore_index=Tr
 ctx.plot(
     Estimates(lines),
     x="confidence",
-    looks={"calibrated": {"color": "black", "marker": "", "linewidth": 0.7}},
     y="accepted",
     x_label="draft's confidence",
     limits=(0, 1),

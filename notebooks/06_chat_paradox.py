@@ -154,7 +154,6 @@ def draw_entropy_and_acceptance(points):
     grid[0].margins(0.2, 0.1)
     figure.supxlabel("target entropy (nats)")
     figure.supylabel("acceptance")
-    figures.legend_above(figure, grid[0])
     return figure
 
 

@@ -360,7 +360,6 @@ if phases:
         Estimates.exact("domain", curves, "steps", [0, *(log["step"][1:] + 1)]),
         x="steps",
         y="best token accepted (%)",
-        percent=True,
         slug="learning-curve",
         title="Acceptance of the pair's own draft during its training",
         caption="Acceptance by training steps, on own prompts that the rest of this page leaves "

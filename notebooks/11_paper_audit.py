@@ -365,11 +365,8 @@ ctx.plot(
     x="pair",
     hue="prompts",
     kind="bars",
-    height=1.4,
-    reference=0,
-    percent=True,
+    reference={"": 0},
     y="chat minus math (points)",
-    x_label="",
     slug="chat-minus-math",
     title="Acceptance in chat minus acceptance in math",
     caption="Right of the line, chat would be accepted more often than math, as the paper says. "

@@ -118,23 +118,15 @@ has_own = (simulated["pair"] == ctx.profile.name).any()
 pair = ctx.profile.name if has_own else "smollm"  # other pairs have no simulation of their own
 simulated = simulated[simulated["pair"] == pair].rename(columns={"coverage": "estimate"})
 simulated[stats.NUMBERS] *= 100
-GREY = {"color": "#AAAAAA"}
 ctx.plot(
     simulated[["estimator", "method", "n_prompts", *stats.NUMBERS]],
     x="n_prompts",
     hue="method",
     columns="estimator",
     kind="points",
-    looks={
-        "percentile": GREY,
-        "BCa": GREY,
-        "expanded percentile": {"color": "#332288", "marker": "o"},
-    },
-    reference=95,
-    reference_name="promised: 95 %",
+    reference={"promised: 95 %": 95},
     limits=(None, 101),
     y="coverage (% of studies)",
-    x_label="prompts per domain",
     slug="coverage",
     title="Coverage of 95 % intervals by number of prompts",
     caption="Share of simulated studies whose interval contains the true value. A method is good "

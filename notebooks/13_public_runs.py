@@ -368,8 +368,7 @@ if bench:
         only={"weight": ["by request"], "domain": sets},
         columns="proposer",
         y="tokens per target pass",
-        reference=1,
-        reference_name="plain decoding",
+        reference={"plain decoding": 1},
         slug="llama-tokens-per-pass",
         title="Tokens per target pass of Llama-3.1-8B by gamma and prompt set",
         caption="Every request counts the same. Where a curve is flat, more drafted tokens gain "
@@ -474,9 +473,7 @@ if bench:
         hue="proposer",
         kind="points",
         y="tokens per target pass",
-        x_label="",
-        reference=1,
-        reference_name="plain decoding",
+        reference={"plain decoding": 1},
         slug="together",
         title="Tokens per target pass of EAGLE, of copying and of both together",
         caption="By prompt set, on the prompts whose two texts have the same length. The perfect "

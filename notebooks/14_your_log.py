@@ -196,7 +196,6 @@ if passes is not None:
         columns="panel",
         only={"domain": shown["domain"].unique().tolist()},
         y="share (%)",
-        percent=True,
         limits=(0, 1),
         slug="depth",
         title="Acceptance by depth of the draft",
@@ -335,7 +334,6 @@ def draw_bounds(frame):
     axes.set_xticks(frame.index, [names.get(gamma, gamma) for gamma in frame["gamma"].astype(str)])
     axes.grid(axis="x", visible=False)
     axes.set(xlabel="gamma (draft tokens proposed)", ylabel="estimated speed-up (x)")
-    figures.legend_above(figure, axes)
     return figure
 
 

@@ -68,7 +68,6 @@ ctx.plot(
     hits.at(domain=domains),
     x="domain",
     kind="points",
-    percent=True,
     y="best token accepted (%)",
     slug="hits",
     title="Best token accepted, by domain",

@@ -88,20 +88,21 @@ def test_pdfs_have_no_title(place):
 
 
 @pytest.mark.parametrize("inches", [style.TWO_COLUMNS, style.ONE_COLUMN])
-def test_a_title_stands_above_everything_and_a_stamp_across(inches):
+def test_a_title_stands_above_everything(inches):
     title = "Code is accepted more often than chat under both estimators, by 20 points"
-    bare = figure_files.draw_styled(points, inches)
-    told = figure_files.draw_styled(points, inches, title, "timing unreliable")
-    above, stamp = told.texts[-2:]
+    figure = figure_files.draw_styled(points, inches, "timing unreliable")
+    assert figure.texts[-1].get_text() == "timing unreliable"
+    heights = [figure.axes[0].get_window_extent().height]
+    with figures.styled(inches):
+        figures.add_title(figure, title)
+        figure.draw_without_rendering()
+    heights.append(figure.axes[0].get_window_extent().height)
+    assert_allclose(*heights, atol=6)
+    above = figure.legends[0].get_title()
     assert above.get_text().replace("\n", " ") == title
-    assert stamp.get_text() == "timing unreliable"
-    assert told.get_figheight() > bare.get_figheight()
-    lowest = above.get_window_extent().y0
-    others = [*told.axes, *told.legends, *told.texts[:-2]]
-    assert max(one.get_tightbbox().y1 for one in others) < lowest
-    assert above.get_window_extent().x1 < told.bbox.x1
-    panels = [one.axes[0].get_window_extent().height for one in (bare, told)]
-    assert_allclose(*panels, atol=1)
+    others = [*figure.axes, *figure.legends[0].get_texts()]
+    assert max(one.get_tightbbox().y1 for one in others) < above.get_window_extent().y0
+    assert figure.legends[0].get_window_extent().x1 < figure.bbox.x1
 
 
 def test_a_readers_style_file_is_used_and_missing_glyphs_are_said_once(
@@ -181,7 +182,7 @@ def test_drawn_are_estimates_and_ends():
             assert [t.get_text() for t in ticks] == ["alpha", "hit[1]"]
 
 
-def test_lines_with_bands_and_looks():
+def test_lines_with_bands():
     frame = pd.DataFrame(
         {
             "gamma": [2, 1, 3],
@@ -191,10 +192,10 @@ def test_lines_with_bands_and_looks():
             "high": [3.0, 2.5, 8.0],
         }
     )
-    looks, only = {"replayed": {"color": "red"}}, {"made": ["replayed"]}
-    figure = figures.facets(frame, "gamma", hue="made", looks=looks, only=only)
+    only = {"made": ["replayed"]}
+    figure = figures.facets(frame, "gamma", hue="made", only=only)
     (line,) = figure.axes[0].lines
-    assert line.get_color() == "red"
+    assert line.get_color() == figures.looks_of(["replayed"], "made")["replayed"]["color"]
     assert line.get_xydata().tolist() == [[1, 1.1], [2, 2.1]], "sorted by x"
     (band,) = figure.axes[0].collections
     corners = {tuple(corner) for corner in band.get_paths()[0].vertices}
@@ -247,9 +248,19 @@ def test_a_figure_of_any_size_is_legible_and_fits_a_page(kind, width, domains, p
             names = [name.get_window_extent() for name in axes.get_xticklabels()]
             for one, other in pairwise(names):
                 assert one.x1 <= other.x0 + 1, "no name stands on its neighbour"
-    if kind == "points":
-        shown = [name.get_text().replace("\n", " ") for name in figure.axes[-1].get_xticklabels()]
-        assert shown == list(frame["domain"].unique())
+    if kind != "lines":
+        first = figure.axes[0]
+        labels = [*first.get_xticklabels(), *first.get_yticklabels()]
+        shown = [name.get_text().replace("\n", " ") for name in labels]
+        assert {*frame["domain"]} <= {*shown}, "under the groups, or beside them"
+
+
+def test_a_label_says_percent():
+    for y, end in (("share (%)", "80"), ("share", "0.8")):
+        figure = figures.facets(FRAME, "estimator", kind="points", y=y, limits=(0, 1))
+        axis = figure.axes[0].yaxis
+        figure.draw_without_rendering()
+        assert end in [label.get_text() for label in axis.get_ticklabels()]
 
 
 # ---- trees ---------------------------------------------------------------------------------------
@@ -272,12 +283,24 @@ def test_drawn_tree_shows_every_token_with_its_probabilities():
     rows = TREE[1:].itertuples()
     texts = [f"␣t{row.node}\nq {row.q:.2f}  p {row.p:.2f}" for row in rows]
     assert [t.get_text() for t in axes.texts] == ["␣t0", *texts]
-    widths = [text.arrow_patch.get_linewidth() for text in axes.texts[1:]]
+    widths = [line.get_linewidth() for line in axes.lines]
     assert (np.array(widths) > 2).tolist() == TREE["accepted"][1:].tolist()
     children = TREE.index[(TREE["parent"] == 1) & (TREE["node"] > 0)]
     heights = [axes.texts[n].get_position()[1] for n in children]
     assert heights == sorted(heights), "the draft's best on top: the y axis points down"
     assert axes.yaxis_inverted()
+
+
+@pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
+def test_of_a_large_tree_the_accepted_and_likeliest_tokens_are_drawn(width):
+    frame = tree_of(static_tree(12, 2, 60), [2, 5])
+    with figures.styled(width):
+        figure = drawings.draw_tree(frame)
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    drawn = [int(re.search(r"t(\d+)", text)[1]) for text in texts]
+    assert {0, 2, 5} < {*drawn} and len(drawn) == drawings.MOST_NODES + 1
+    assert {*frame["parent"][drawn]} <= {*drawn}, "no line from nowhere"
+    assert "16 of 60 tokens are drawn" in figure.axes[0].get_xlabel()
 
 
 # ---- tables --------------------------------------------------------------------------------------

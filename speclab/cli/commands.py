@@ -311,8 +311,8 @@ def log(
 
     out: Folder for the log.
 
-    format: Format of the files: vllm, aiperf, sglang, spec-bench, eagle, speclab, specdecode-eagle
-    or specdecode-ngram (default: recognised; the last two must be named).
+    format: Format of the files: vllm, aiperf, sglang, spec-bench, eagle or speclab (default:
+    recognised).
 
     prompts: JSON lines with prompt_id and domain: the domain of each request.
 

@@ -9,12 +9,13 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from speclab.cost import Costs
+from speclab.estimates import counted
 from speclab.explore.trace_data import Packed, check_second, draft_names, pack_runs
 from speclab.plain import notice
 from speclab.show import notebook, pictures
@@ -58,17 +59,9 @@ SCRIPTS = (  # each may use those before it
 # nothing from anywhere, and of scripts this one
 POLICY = "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'"
 MARK = 'name="speclab-digest"'  # every page has it
-LEAD = (
-    "A small model proposes tokens, and a large model checks them. The large model wrote the texts "
-    "below, and they were recorded once. Choose how many tokens are drafted. The page then shows "
-    "which ones are kept, why others are rejected, and how much faster decoding becomes on your "
-    "machine. No model runs here."
-)
 KINDS = ("greedy", "sampled")  # of runs that a profile's page shows
 LARGEST = 8_000_000  # bytes of a page
 NAMED = re.compile(r'<a data-page="(\w+)">')  # a page of the site that this one names
-READ_ON = ("00", "01", "02", "03", "04", "05", "06")  # notebooks, where the page ends
-CHOICE = ("prompts_per_domain", "domains")  # of the prompts of a set
 # parts of the page, and how high each is in a notebook
 PARTS = {"text": 1150, "tree": 620, "gamma": 680, "machine": 1150, "bench": 1080}
 
@@ -103,39 +96,14 @@ def in_script(value: object) -> str:
 
 def page_digest(runs: Sequence[Run], measured: Costs | None, second: Sequence[Run] = ()) -> str:
     """A digest of what a page depends on: its pieces, this package's code, the runs' settings and
-    tables, the titles of notebooks, and the measured costs. A page that was written without the
-    tokenizer has no such digest, and is written again at every call.
+    tables, and the measured costs. A page that was written without the tokenizer has no such
+    digest, and is written again at every call.
     """
-    names = ("key", "profile", "prompt_set", "files")
-    shown = [*in_order(runs), *in_order(second)]
-    known = [[run.manifest[name] for name in names] for run in shown]
-    known.append([_titles(), measured and asdict(measured)])
-    found = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
+    known = [[run.manifest["profile"], run.manifest["files"]] for run in [*runs, *second]]
+    found = hashlib.sha256(in_script([known, measured and asdict(measured)]).encode())
     for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
         found.update(path.name.encode() + path.read_bytes())
     return found.hexdigest()[:32]
-
-
-def _titles() -> dict[str, str]:
-    """The title of each notebook, by its number."""
-    sources = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
-    texts = {source.name[:2]: source.read_text(encoding="utf-8") for source in sources}
-    found = {number: re.search(r"^# # \d+\. (.+)$", text, re.M) for number, text in texts.items()}
-    return {number: title[1] for number, title in found.items() if title}
-
-
-def _named() -> dict[str, str]:
-    """Each notebook by number and title, as HTML; `with_links` makes a link of it."""
-    titles = dict.fromkeys(READ_ON, "") | _titles()
-    return {
-        number: f'<a data-page="{number}">{number}{title and f". {html.escape(title)}"}</a>'
-        for number, title in titles.items()
-    }
-
-
-def in_order(runs: Sequence[Run]) -> list[Run]:
-    """Runs by their temperature."""
-    return sorted(runs, key=lambda run: run.manifest["profile"]["temperature"])
 
 
 # ---- the page ------------------------------------------------------------------------------------
@@ -143,7 +111,7 @@ def in_order(runs: Sequence[Run]) -> list[Run]:
 
 def assemble(
     packed: Packed | None,
-    parts: Iterable[str] = PARTS,
+    parts: Collection[str] = PARTS,
     measured: Costs | None = None,
     **words: str,
 ) -> str:
@@ -153,41 +121,36 @@ def assemble(
     of timing runs. words: the page's `title`, the `pair`, `notes` in the foot, and its
     `digest`.
     """
-    parts = list(parts)
-    shown = [*parts, "whole"] if set(parts) == set(PARTS) else parts
+    shown = [*parts, "whole"] if {*parts} == {*PARTS} else [*parts]
     code = script()
     digest = hashlib.sha256(f"\n{code}\n".encode()).digest()
     fields = {name: html.escape(text) for name, text in words.items()}
-    fields |= {"lead": LEAD, "script": code, "style": _asset("page.css")}
+    fields |= {"script": code, "style": _asset("page.css")}
     fields["policy"] = POLICY.format(base64.b64encode(digest).decode())
     fields["config"] = in_script({"parts": shown, "measured": measured and asdict(measured)})
-    fields |= {f"notebook_{number}": named for number, named in _named().items()}
-    fields["read_on"] = "\n".join(f"<li>{_named()[number]}</li>" for number in READ_ON)
     fields["trace"] = packed.base64 if packed else ""
     return re.sub(r"\{(\w+)\}", lambda name: fields.get(name[1], ""), _asset("page.html"))
 
 
 def page(
     runs: Sequence[Run],
-    parts: Iterable[str] = PARTS,
+    parts: Collection[str] = PARTS,
     per_domain: int | None = None,
     measured: Costs | None = None,
     second: Sequence[Run] = (),
 ) -> str:
-    """The page of one run, or of a greedy and a sampled run of a pair, in at most LARGEST bytes:
-    with all prompts where they fit, else the first half of each domain's, and so on.
+    """The page of one run, or of a greedy and then a sampled run of a pair, in at most LARGEST
+    bytes: with all prompts where they fit, else the first half of each domain's, and so on.
 
     per_domain: only this many first prompts of each domain, for a small page. measured: as of
     `assemble`. second: runs of a second draft over the same texts. ValueError as
     `trace_data.pack_runs`, and where not even one prompt of each domain fits.
     """
-    runs, second = in_order(runs), in_order(second)
     tokenizer = tokenizer_of(runs[0])
     strings = tokenizer and pictures.strings_of(tokenizer)
-    details = bool({"text", "tree"} & set(parts))
     prompts = recorded_prompts(runs[0])
     encoded = encoded_again(runs[0], prompts) if tokenizer and prompts else {}
-    pack = partial(pack_runs, runs, strings, prompts, details, encoded=encoded, second=second)
+    pack = partial(pack_runs, runs, strings, prompts, encoded=encoded, second=second)
     room = LARGEST - len(assemble(None, parts).encode()) - 4096  # title and notes
     packed = pack(per_domain)
     while len(packed.base64) > room:
@@ -198,24 +161,20 @@ def page(
             )
         packed = pack(packed.prompts // 2)
     profile = runs[0].manifest["profile"]
-    pair, about = profile["name"], profile.get("description")
-    words = {"title": f"speclab: explore {pair}", "notes": _notes(packed, runs, second)}
-    words["pair"] = f"The pair {pair}: {about}." if about else f"The pair {pair}."
+    about = ": ".join(filter(None, (profile["name"], profile.get("description"))))
+    words = {"title": f"speclab: explore {profile['name']}", "pair": f"The pair {about}."}
     words["digest"] = page_digest(runs, measured, second) if tokenizer else ""
-    return assemble(packed, parts, measured, **words)
+    return assemble(packed, parts, measured, notes=_notes(packed, runs, second), **words)
 
 
 def _notes(packed: Packed, runs: Sequence[Run], second: Sequence[Run]) -> str:
     temperatures = [f"T = {run.manifest['profile']['temperature']:g}" for run in runs]
-    prompts = f"{packed.prompts} prompt{'s' * (packed.prompts != 1)}"
     notes = (
-        f"The texts were recorded at {' and '.join(temperatures)}, with at most {prompts} per "
-        "domain."
+        f"The texts were recorded at {' and '.join(temperatures)}, with at most "
+        f"{counted(packed.prompts, 'prompt')} per domain."
     )
     if second:
-        name = draft_names(runs, second)[-1]
-        there = " and ".join(f"T = {run.manifest['profile']['temperature']:g}" for run in second)
-        notes += f" A second draft, {name}, was recorded over the same texts at {there}."
+        notes += f" A second draft, {draft_names(runs, second)[-1]}, was recorded over these texts."
     if packed.prompts < packed.recorded:
         notes += (
             f" The run has up to {packed.recorded} prompts per domain. This page holds the first "
@@ -233,7 +192,7 @@ def recorded_prompts(run: Run) -> Sequence[Prompt]:
     if profile["prompts"] in HUB_SETS:  # would be fetched
         return ()
     try:
-        found = load_prompts(*(profile[name] for name in ("prompts", *CHOICE)))
+        found = load_prompts(profile["prompts"], profile["prompts_per_domain"], profile["domains"])
     except ValueError:
         return ()
     return found if prompts_digest(found) == run.manifest["prompt_set"] else ()
@@ -246,26 +205,24 @@ def runs_there(profile: Profile) -> list[Run]:
     """The recorded greedy and sampled runs of a profile; nothing is recorded here. RunError if
     there is neither, or if one is damaged.
     """
-    recorded = [recorded_run(profile, kind) for kind in KINDS]
-    if found := [run for run in recorded if run]:
-        return found
-    raise RunError(
-        f"{profile.name}: neither its greedy nor its sampled run is recorded here; record one "
-        "first (python -m speclab record)"
-    )
+    runs = [run for kind in KINDS if (run := recorded_run(profile, kind))]
+    if not runs:
+        raise RunError(
+            f"{profile.name}: neither its greedy nor its sampled run is recorded here; record one "
+            "first (python -m speclab record)"
+        )
+    return runs
 
 
 def heads_there(profile: Profile, runs: Sequence[Run]) -> list[Run]:
     """The shipped runs of the pair's trained head over the texts of these runs. None, with a
     notice, over other texts, as those of a changed profile.
     """
-    of_head = with_head(profile)
-    if of_head is None or of_head.traces is None:
+    traces = getattr(with_head(profile), "traces", None)
+    if traces is None:
         return []
-    folders = [ROOT / of_head.traces / kind for kind in KINDS]
+    folders = [ROOT / traces / kind for kind in KINDS]
     heads = [load_run(folder) for folder in folders if folder.is_dir()]
-    if not heads:
-        return []
     try:
         check_second(runs, heads)
     except ValueError as error:
@@ -281,17 +238,18 @@ def measured_for(run: Run) -> Costs | None:
 
 
 def write_page(runs: Sequence[Run], path: Path, second: Sequence[Run] = ()) -> bool:
-    """Write the whole page if anything that it depends on has changed. Returns whether it was
-    written. Measured costs are those of `measured_for`.
+    """Write the whole page, its runs by temperature, if anything that it depends on has changed.
+    Returns whether it was written. Measured costs are those of `measured_for`.
 
     second: as of `page`. ValueError if `path` is a file of another kind.
     """
-    head = ""
-    if path.is_file():
-        with path.open(encoding="utf-8", errors="replace") as content:
-            head = content.read(4096)
+    head = path.read_bytes()[:4096].decode(errors="replace") if path.is_file() else ""
     if path.exists() and MARK not in head:
         raise ValueError(f"--out {path} is not a page of this kit; name a new file")
+    runs, second = (
+        sorted(some, key=lambda run: run.manifest["profile"]["temperature"])
+        for some in (runs, second)
+    )
     measured = measured_for(runs[0])
     if f'content="{page_digest(runs, measured, second)}"' in head:
         return False
@@ -318,25 +276,17 @@ def with_links(path: Path, folder: Path) -> Path:
     return copied
 
 
-def show(
-    *parts: str,
-    runs: Sequence[Run] = (),
-    per_domain: int | None = None,
-    measured: Costs | None = None,
-) -> None:
+def show(*parts: str, runs: Sequence[Run] = (), per_domain: int | None = None) -> None:
     """Show parts of the page (PARTS) below a notebook's cell, in a frame that works without a
     kernel and in the notebook's exported HTML. A headless run shows nothing.
 
-    runs: as of `page`; none is needed for "bench". per_domain: as of `page`. measured: as of
-    `assemble`.
+    runs, per_domain: as of `page`; no run is needed for "bench".
     """
     from IPython.display import HTML, display
 
     if not notebook.is_open():
         return
-    content = (
-        page(runs, parts, per_domain, measured) if runs else assemble(None, parts, title="speclab")
-    )
+    content = page(runs, parts, per_domain) if runs else assemble(None, parts, title="speclab")
     height = sum(PARTS[part] for part in parts)
     frame = (
         f'<div><iframe srcdoc="{html.escape(content)}" title="explore: {", ".join(parts)}" '

@@ -51,14 +51,12 @@ class _Text:
     profile: dict
     trace: pd.DataFrame
     deeper: pd.DataFrame
-    recorded: int  # prompts of the largest domain
 
 
 def pack_runs(
     runs: Sequence[Run],
     strings: Mapping[int, str] | Sequence[str] | None = None,
     prompts: Sequence[Prompt] = (),
-    details: bool = True,
     per_domain: int | None = None,
     encoded: Mapping[str, Sequence[int]] | None = None,
     second: Sequence[Run] = (),
@@ -67,49 +65,47 @@ def pack_runs(
     of each.
 
     strings: the text of each token id (None: the page shows the ids). prompts: those of the runs
-    that are known. details: the texts, and facts of a token that the replay does not need
-    (the draft's best tokens, entropies, drawn trees). per_domain: only this many first prompts
-    of each domain. encoded: the token ids of each prompt, with which greedy text also says what a
-    lookup would copy. second: runs of another draft over the same texts. ValueError for other runs,
-    of two pairs or other prompts, or of a trace that cannot be replayed, and for a second draft's
-    run over other texts.
+    that are known. per_domain: only this many first prompts of each domain. encoded: the token ids
+    of each prompt, with which greedy text also says what a lookup would copy. second: runs of
+    another draft over the same texts. ValueError for other runs, of two pairs or other prompts, or
+    of a trace that cannot be replayed, and for a second draft's run over other texts.
     """
     _check(runs)
     check_second(runs, second)
     texts = [_in_order(run, per_domain) for run in [*runs, *second]]
     names = draft_names(runs, second)
-    used = _token_ids(texts) if details else []
+    used = _token_ids(texts)
     columns = {}
     for number, text in enumerate(texts):
-        made = _columns(text, used, details)
+        made = _columns(text, used)
         if encoded and text.profile["temperature"] == 0:
             made |= _copies(text.trace, encoded)
-        for name, values in made.items():
-            columns[f"{number}.{name}"] = values
-    about = [_about(text, name, details) for text, name in zip(texts, names, strict=True)]
+        columns |= {f"{number}.{name}": made[name] for name in made}
+    about = [_about(text, name) for text, name in zip(texts, names, strict=True)]
     shown = {name for facts in about for name in facts["prompt"]}
-    profile = texts[0].profile
-    header = {"pair": profile["name"], "description": profile.get("description") or ""}
-    header["ids"] = used
-    header["strings"] = [strings[token] if strings else f"#{token}" for token in used]
-    header["prompts"] = {p.prompt_id: p.text for p in prompts if p.prompt_id in shown}
-    header["top"] = TOP if details else 0
-    header["runs"] = about
-    shown_prompts = max(_prompts_per_domain(text.trace) for text in texts)
-    recorded = max(text.recorded for text in texts)
-    header |= {"shown": shown_prompts, "recorded": recorded}
+    sizes = [_prompts_per_domain(one.trace) for one in (texts[0], runs[0])]
+    header = {
+        "ids": used,
+        "strings": [strings[token] if strings else f"#{token}" for token in used],
+        "prompts": {
+            prompt.prompt_id: prompt.text for prompt in prompts if prompt.prompt_id in shown
+        },
+        "top": TOP,
+        "runs": about,
+        "shown": sizes[0],
+        "recorded": sizes[1],
+    }
     raw = gzip.compress(_layout(header, columns), 9, mtime=0)
-    return Packed(base64.b64encode(raw).decode(), shown_prompts, recorded)
+    return Packed(base64.b64encode(raw).decode(), *sizes)
 
 
 # ---- rows ----------------------------------------------------------------------------------------
 
 
 def _check(runs: Sequence[Run]) -> None:
-    facts = [run.manifest for run in runs]
-    sampled = {one["profile"]["temperature"] > 0 for one in facts}
-    read = {str((one["weights"], one["prompt_set"])) for one in facts}
-    if len(runs) != len(sampled) or len(read) != 1:
+    sampled = {run.manifest["profile"]["temperature"] > 0 for run in runs}
+    pairs = {str((run.manifest["weights"], run.manifest["prompt_set"])) for run in runs}
+    if len(runs) != len(sampled) or len(pairs) != 1:
         folders = ", ".join(str(run.folder) for run in runs)
         raise ValueError(
             f"runs {folders}: give one run, or one of greedy text (temperature 0) and one of "
@@ -118,14 +114,13 @@ def _check(runs: Sequence[Run]) -> None:
 
 
 def draft_names(runs: Sequence[Run], second: Sequence[Run]) -> list[str]:
-    """The name of each run's draft, the last part of its path; of all runs, with the number of the
-    draft where two drafts have one name.
+    """The name of each run's draft, the last part of its path; with the number of the draft where
+    two drafts have one name.
     """
-    paths = [run.manifest["profile"]["draft"]["path"] for run in [*runs, *second]]
-    names = [PurePath(path).name for path in paths]
-    if second and names[0] == names[-1]:
-        return [f"{name} {1 + (at >= len(runs))}" for at, name in enumerate(names)]
-    return names
+    names = [PurePath(run.manifest["profile"]["draft"]["path"]).name for run in [*runs, *second]]
+    if not second or names[0] != names[-1]:
+        return names
+    return [f"{names[0]} 1"] * len(runs) + [f"{names[0]} 2"] * len(second)
 
 
 def check_second(runs: Sequence[Run], second: Sequence[Run]) -> None:
@@ -134,34 +129,25 @@ def check_second(runs: Sequence[Run], second: Sequence[Run]) -> None:
     """
     firsts = {run.manifest["profile"]["temperature"]: run for run in runs}
     for run in second:
-        temperature = run.manifest["profile"]["temperature"]
-        if differs := _what_differs(firsts.pop(temperature, None), run):
+        first = firsts.pop(run.manifest["profile"]["temperature"], None)
+        if first is None or not _is_second_draft(first, run):
             raise ValueError(
-                f"second draft, run {run.folder}: {differs}. A second draft is compared over the "
-                f"same texts; record it with the target, prompts and settings of "
-                f"{', '.join(str(first.folder) for first in runs)}, and another draft"
+                f"second draft, run {run.folder}: it needs the target, the prompts and the very "
+                f"texts of a run at its temperature, and another draft. Record it with the "
+                f"settings of {', '.join(str(one.folder) for one in runs)}"
             )
 
 
-def _what_differs(first: Run | None, run: Run) -> str:
-    """Why a run cannot be shown as a second draft beside `first`; '' if it can."""
-    if first is None:
-        temperature = run.manifest["profile"]["temperature"]
-        return f"no other run of the page has its temperature {temperature:g}, or two seconds do"
+def _is_second_draft(first: Run, run: Run) -> bool:
     own, its = first.manifest, run.manifest
-    if own["weights"]["target"] != its["weights"]["target"]:
-        return "it has another target"
-    if own["prompt_set"] != its["prompt_set"]:
-        return "it has other prompts"
-    if own["weights"]["draft"] == its["weights"]["draft"]:
-        return "it has the same draft"
     by = ["prompt_id", "position"]
     texts, others = (one.trace[[*by, "token"]].sort_values(by) for one in (first, run))
-    if len(texts) == len(others) and (texts.to_numpy() == others.to_numpy()).all():
-        return ""
-    both = texts.merge(others, "outer", by, suffixes=("", "_of_second"))
-    row = both[both["token"] != both["token_of_second"]].iloc[0]
-    return f"its text differs at prompt {row['prompt_id']!r}, position {row['position']}"
+    return (
+        own["weights"]["target"] == its["weights"]["target"]
+        and own["weights"]["draft"] != its["weights"]["draft"]
+        and own["prompt_set"] == its["prompt_set"]
+        and np.array_equal(texts.to_numpy(), others.to_numpy())
+    )
 
 
 def _in_order(run: Run, per_domain: int | None) -> _Text:
@@ -178,10 +164,9 @@ def _in_order(run: Run, per_domain: int | None) -> _Text:
     rows = ordered(run.trace)
     nodes = ordered(run.nodes, "node")
     profile = run.manifest["profile"]
-    *_, size = _shape(profile)
-    whole = len(nodes) == len(rows) * size
-    deeper = nodes[whole & (nodes["depth"] > 1)]
-    return _Text(profile, rows, deeper, _prompts_per_domain(run.trace))
+    is_whole = len(nodes) == len(rows) * _shape(profile)[-1]
+    deeper = nodes[is_whole & (nodes["depth"] > 1)]
+    return _Text(profile, rows, deeper)
 
 
 def _prompts_per_domain(trace: pd.DataFrame) -> int:
@@ -196,7 +181,7 @@ def _shape(profile: dict) -> list[int]:
     return [depth, branches, tree.size]
 
 
-def _about(text: _Text, draft: str, details: bool) -> dict[str, Any]:
+def _about(text: _Text, draft: str) -> dict[str, Any]:
     """What the page is told of a run. `ahead`: tokens of a head's lists, 0 without lists. `tree`:
     the shape of its trees; null unless whole trees were recorded.
     """
@@ -206,13 +191,16 @@ def _about(text: _Text, draft: str, details: bool) -> dict[str, Any]:
     return {
         "draft": draft,
         "ahead": _ahead(text.trace),
-        "tree": _shape(text.profile) if details and len(text.deeper) else None,
+        "tree": _shape(text.profile) if len(text.deeper) else None,
         "temperature": float(text.profile["temperature"]),
         "prompt": list(prompts.groups),
         "domain": domains.tolist(),
         "length": prompts.size().tolist(),
         # of an interval, by domain; null where there are too few prompts
-        "levels": {name: _levels(size) for name, size in sizes.items()},
+        "levels": {
+            name: stats.levels_of(size).tolist() if size >= stats.MIN_PROMPTS else None
+            for name, size in sizes.items()
+        },
     }
 
 
@@ -220,48 +208,39 @@ def _ahead(trace: pd.DataFrame) -> int:
     return int(trace["block_ranks"].map(len).max()) if "block_ranks" in trace else 0
 
 
-def _levels(prompts: int) -> list[float] | None:
-    return stats.levels_of(prompts).tolist() if prompts >= stats.MIN_PROMPTS else None
-
-
 # ---- columns -------------------------------------------------------------------------------------
 
 
 def _token_ids(texts: Sequence[_Text]) -> list[int]:
     """Every token id that a page can show of the runs, in order."""
-    columns = []
+    columns = [_padded(text.trace["top_draft_ids"], -1) for text in texts]
     for text in texts:
         columns += [text.trace["token"], text.trace["target_top"], text.deeper["token"]]
-        columns.append(_padded(text.trace["top_draft_ids"], -1))
     ids = np.unique(np.concatenate(columns)).astype(int)
     return ids[ids >= 0].tolist()
 
 
-def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarray]:
-    trace = text.trace
-    deeper = text.deeper
+def _columns(text: _Text, used: list[int]) -> dict[str, np.ndarray]:
+    """The columns of a run: what the replay needs exactly, then what is only shown."""
+    trace, deeper = text.trace, text.deeper
     columns = {"draft_rank": _whole(trace["draft_rank"])}
-    is_sampled = text.profile["temperature"] > 0
-    if is_sampled or details:
-        for name in ("p_token", "q_token"):
-            columns[name] = trace[name].to_numpy(np.float32)
+    for name in ("p_token", "q_token"):
+        columns[name] = trace[name].to_numpy(np.float32)
     if ahead := _ahead(trace):
         columns["block_ranks"] = _whole(_padded(trace["block_ranks"], 0, ahead))
         q = _padded(trace["block_q"], 0.0, ahead)
-        if is_sampled:
+        if text.profile["temperature"] > 0:
             columns["block_q"] = q.astype(np.float32)
-        elif details:  # only shown; 0 only where the draft cannot say the token
+        else:  # only shown; 0 only where the draft cannot say the token
             columns["block_q"] = np.maximum(_parts(q), q > 0)
-    if not details:
-        return columns
     for name in ("token", "target_top"):
         columns[name] = _whole(np.searchsorted(used, trace[name]))
     for name, of_one in DETAILS.items():
         columns[name] = _parts(trace[name], of_one)
-    best = _padded(trace["top_draft_ids"], -1)
-    places = np.searchsorted(used, best)
     # one more than there are where the draft can say fewer
-    columns["top_draft_ids"] = _whole(np.where(best < 0, len(used), places))
+    best = _padded(trace["top_draft_ids"], -1)
+    places = np.where(best < 0, len(used), np.searchsorted(used, best))
+    columns["top_draft_ids"] = _whole(places)
     for name in ("top_draft_q", "top_draft_p"):
         columns[name] = _parts(_padded(trace[name], 0.0))
     # the first level of the trees is among the draft's best tokens
@@ -278,8 +257,8 @@ def _copies(trace: pd.DataFrame, encoded: Mapping[str, Sequence[int]]) -> dict[s
     """
     texts = trace.groupby("prompt_id", observed=True)["token"]
     found = [copying.replayed(encoded[prompt], tokens) for prompt, tokens in texts]
-    matched, copied = (np.concatenate(column) for column in zip(*found, strict=True))
-    return {"matched": _whole(matched), "copied": _whole(copied)}
+    columns = map(np.concatenate, zip(*found, strict=True))
+    return dict(zip(("matched", "copied"), map(_whole, columns), strict=True))
 
 
 def _whole(values: ArrayLike) -> np.ndarray:
@@ -309,7 +288,7 @@ def _layout(header: dict, columns: Mapping[str, np.ndarray]) -> bytes:
     offsets: dict[bytes, int] = {}  # runs over the same texts share columns
     body = b""
     for name, values in columns.items():
-        content = values.astype(values.dtype.newbyteorder("<")).tobytes()
+        content = values.tobytes()
         if content not in offsets:
             offsets[content] = len(body)
             body += content + b"\0" * (-len(content) % ALIGNED)

@@ -1,26 +1,27 @@
-"""Figures that one notebook alone has. None needs a model: each draws a data frame."""
+"""Figures that a notebook or two have: a drafted tree and the atlas's table in colours. None needs
+a model: each draws a data frame.
+"""
 
 import itertools
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from speclab.estimates import Estimates
 from speclab.show import figures, style
-from speclab.show.figures import Figure, Text
+from speclab.show.figures import Figure
 from speclab.show.pictures import LOOKS, visible
 from speclab.tree import Tree
 
-# ---- a drafted tree ------------------------------------------------------------------------------
-
+MOST_NODES = 16  # of a drawn tree
+LEVEL = 0.66  # smallest width of a level, in inches
 ACCEPTED = LOOKS["accepted"]
-# the box of a node and the line that leads to it
+# the line that leads to a node, and the box of it
 ON_PATH: dict[str, Any] = {"color": ACCEPTED.edge, "linewidth": 2.4, "label": "accepted"}
 OFF_PATH: dict[str, Any] = {"color": "#8A8A8A", "linewidth": 1.0, "label": "drafted, not accepted"}
-IN_BOX = {"ha": "center", "va": "center", "linespacing": 1.2, "family": style.MONOSPACED}
-WIDE_BOX, NARROW_BOX = (1.3, 0.46), (0.66, 0.6)  # of a node: inches across and down
+WORDS = {"ha": "center", "va": "center", "linespacing": 1.2, "family": style.MONOSPACED}
 
 
 def tree_frame(
@@ -32,8 +33,8 @@ def tree_frame(
 ) -> pd.DataFrame:
     """A drafted tree as data for `draw_tree`: node, parent, depth, text, q, p, accepted.
 
-    All sequences have N + 1 entries and begin with the root. The root's label is the end of the
-    context, and its probabilities are not drawn. Siblings are in rank order.
+    All sequences have N + 1 entries and begin with the root, which is accepted. Its label is the
+    end of the context, and its probabilities are not drawn. Siblings are in rank order.
     """
     return pd.DataFrame(
         {
@@ -50,109 +51,48 @@ def tree_frame(
 
 def draw_tree(frame: pd.DataFrame) -> Figure:
     """A drafted tree: each node's token with q (draft) and p (target). The accepted path is filled
-    and its lines are thick; each line runs from box to box.
+    and its lines are thick. The draft's best token stands on top.
 
-    `frame` comes from `tree_frame`. The draft's best token stands on top. A tree that is too
-    deep for the width grows downwards. A tree that is too large loses the branches to which the
-    draft gives the lowest probability, and the legend says how many are drawn.
+    `frame` comes from `tree_frame`. Of a large tree the accepted path is drawn and the nodes that
+    are likeliest under the draft, as deep as the width allows; a line says how many.
     """
-    leaves = _leaves(frame)
-    levels = int(frame["depth"].max()) + 1
-    across, down = WIDE_BOX if levels * WIDE_BOX[0] <= figures.width() else NARROW_BOX
-    grows_down = levels * across > figures.width() + 0.4
-    room = figures.width() / across if grows_down else (style.TALLEST - 0.6) / down
-    # a tree with too many branches for the page loses those that were not accepted
-    kept = frame[frame["node"].isin(_kept(frame, leaves[: max(int(room), 1)]))]
-    count = int(kept["node"].isin(leaves).sum())
-    places = _places(kept)
-    tall = 0.6 + down * (levels if grows_down else count)
+    likely = {0: 1.0}
+    for row in frame[1:].itertuples():
+        likely[row.node] = likely[row.parent] * row.q
+    # a node is never likelier than its parent, so every kept node has its parent
+    shown = frame[frame["depth"] < int(figures.width() / LEVEL)]
+    shown = shown.assign(likely=shown["node"].map(likely))
+    shown = shown.sort_values(["accepted", "likely"], ascending=False, kind="stable")
+    shown = shown.head(MOST_NODES + 1).sort_index()
+    places = _places(shown)
+    levels = int(shown["depth"].max()) + 1
+    # q and p under each other where a level is narrow
+    is_narrow = figures.width() / levels < 2 * LEVEL
+    tall = 0.6 + (0.6 if is_narrow else 0.46) * (max(places.values()) + 1)
     figure, axes = figures.subplots(height=tall)
-    # parents come before their children, so the box above is there
-    boxes: dict[int, Any] = {}
-    for row in kept.itertuples(index=False):
-        at = (places[row.node], row.depth) if grows_down else (row.depth, places[row.node])
-        above = boxes.get(row.parent)
-        boxes[row.node] = _draw_node(axes, row, at, above, grows_down, across == NARROW_BOX[0])
-    # entries of the legend that have no line of their own
-    for look in (ON_PATH, OFF_PATH):
-        axes.plot([], [], **look)
-    axes.plot([], [], color="none", label="q: draft's probability, p: target's probability")
-    if count < len(leaves):
-        axes.plot([], [], color="none", label=f"{count} of {len(leaves)} branches are drawn")
+    for row in shown.itertuples():
+        text, face, look = visible(row.text, 8 if is_narrow else 14) or " ", "#EEEEEE", OFF_PATH
+        if row.node:
+            between = "\n" if is_narrow else "  "
+            text = f"{text}\nq {row.q:.2f}{between}p {row.p:.2f}"
+            look, face = (ON_PATH, ACCEPTED.face) if row.accepted else (OFF_PATH, "white")
+            axes.plot([row.depth - 1, row.depth], [places[row.parent], places[row.node]], **look)
+        weight = "bold" if look is ON_PATH else "normal"
+        box = {"edgecolor": look["color"], "facecolor": face, "boxstyle": "round,pad=0.25"}
+        box["linewidth"] = 0.75 * look["linewidth"]
+        size = 6.5 if is_narrow else None
+        axes.text(row.depth, places[row.node], text, weight=weight, size=size, bbox=box, **WORDS)
     names = [f"depth {level}" if level else "context" for level in range(levels)]
-    if grows_down:
-        axes.set_yticks(range(levels), names)
-        axes.set_xticks([])
-        axes.set_xlim(-0.5, count - 0.5)
-        axes.set_ylim(levels - 0.5, -0.5)
-    else:
-        axes.set_xticks(range(levels), names)
-        axes.set_yticks([])
-        axes.set_xlim(-0.48, levels - 0.52)
-        axes.set_ylim(count - 0.5, -0.5)
-    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    axes.set_xticks(range(levels), names)
+    axes.set(yticks=[], xlim=(-0.5, levels - 0.5), ylim=(max(places.values()) + 0.5, -0.5))
+    axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.grid(False)
-    figures.legend_above(figure, axes)
+    label = "q: draft's probability, p: target's probability"
+    if len(shown) < len(frame):
+        label += f"\n{len(shown) - 1} of {len(frame) - 1} tokens are drawn"
+    axes.set_xlabel(label)
     return figure
-
-
-def _draw_node(
-    axes: Any, row: Any, at: tuple, above: Text | None, grows_down: bool, split: bool
-) -> Text:
-    """A node's box, and the line that joins it to the box `above` (None: the root has no parent);
-    split: q and p on two lines.
-    """
-    is_accepted = row.accepted and above is not None
-    look = ON_PATH if is_accepted else OFF_PATH
-    outline = {"edgecolor": look["color"], "linewidth": 0.75 * look["linewidth"]}
-    face = ACCEPTED.face if is_accepted else "#EEEEEE" if above is None else "white"
-    words = IN_BOX | {"weight": "bold" if is_accepted else "normal", "size": 6.5 if split else None}
-    words["bbox"] = outline | {"facecolor": face, "boxstyle": "round,pad=0.25"}
-    token = visible(row.text, 8 if split else 14) or " "  # a blank has a box too
-    if above is None:
-        return axes.text(*at, token, **words)
-    between = "\n" if split else "  "
-    label = f"{token}\nq {row.q:.2f}{between}p {row.p:.2f}"
-    own_side, side_above = ((0.5, 1), (0.5, 0)) if grows_down else ((0, 0.5), (1, 0.5))
-    line = {"arrowstyle": "-", "color": look["color"], "linewidth": look["linewidth"]}
-    line |= {"relpos": own_side, "shrinkA": 0, "shrinkB": 0, "patchB": above.get_bbox_patch()}
-    of_above = partial(Text.get_window_extent, above)  # of its words alone, without its own line
-    return axes.annotate(
-        label, side_above, at, of_above, textcoords="data", arrowprops=line, **words
-    )
-
-
-def _leaves(frame: pd.DataFrame) -> list[int]:
-    """The ends of a tree's branches: that of the accepted path, then the likeliest."""
-    q = frame.set_index("node")["q"]
-    parent = frame.set_index("node")["parent"]
-    accepted = frame.set_index("node")["accepted"]
-    likely = {0: 1.0}
-    for node in parent.index[1:]:
-        likely[node] = likely[parent[node]] * q[node]
-    ends = [node for node in parent.index if node not in set(parent[1:])]
-    return sorted(ends, key=lambda node: (-_taken(node, parent, accepted), -likely[node], node))
-
-
-def _taken(node: int, parent: pd.Series, accepted: pd.Series) -> int:
-    """The accepted nodes on the way to a node."""
-    count = 0
-    while node:
-        count += bool(accepted[node])
-        node = parent[node]
-    return count
-
-
-def _kept(frame: pd.DataFrame, leaves: Sequence[int]) -> set[int]:
-    """The nodes on the ways to some leaves."""
-    parent = frame.set_index("node")["parent"]
-    kept = {0}
-    for node in leaves:
-        while node not in kept:
-            kept.add(node)
-            node = parent[node]
-    return kept
 
 
 def _places(frame: pd.DataFrame) -> dict[int, float]:
@@ -170,35 +110,28 @@ def _places(frame: pd.DataFrame) -> dict[int, float]:
     return places
 
 
-# a new block at all positions, a new block at the same ones, the token at this depth
-
-
-# ---- the atlas -----------------------------------------------------------------------------------
-
-
 def draw_relative(frame: pd.DataFrame, rows: str, columns: str, label: str) -> Figure:
     """A cell for each value of `rows` and `columns` with the estimate, under it its interval.
     Colours: blue above 1, red below 1. label: what the numbers are.
     """
-    down, across = (list(pd.unique(frame[key])) for key in (rows, columns))
+    import seaborn  # lazy: the import takes two seconds
+
     narrow = figures.is_narrow()
-    tall = 0.42 * len(down) + 1.1
-    figure, axes = figures.subplots(height=tall)
-    wide = frame.pivot(index=rows, columns=columns, values="estimate").loc[down, across]
-    reach = np.abs(np.log(wide.to_numpy())).max()
-    cells = axes.imshow(np.log(wide), cmap="RdBu", vmin=-reach, vmax=reach, aspect="auto")
-    cells.set_alpha(0.5)
-    for row in frame.itertuples(index=False):
-        at = (across.index(getattr(row, columns)), down.index(getattr(row, rows)))
-        text = f"{row.estimate:.2f}"
-        if not narrow:
-            text += f"\n[{row.low:.2f}, {row.high:.2f}]"
-        axes.text(*at, text, ha="center", va="center", size="small" if narrow else "x-small")
-    axes.set_xticks(range(len(across)), across)
-    axes.set_yticks(range(len(down)), down)
-    axes.tick_params(length=0, axis="x", labelrotation=60 if narrow else 0)
+    cells = Estimates(frame).wide(rows, columns, [] if narrow else None).set_index(rows)
+    ratios = frame.pivot(index=rows, columns=columns, values="estimate").loc[cells.index, [*cells]]
+    figure, axes = figures.subplots(height=0.42 * len(cells) + 1.1)
+    words = {"color": "black", "size": "small" if narrow else "x-small"}
+    seaborn.heatmap(
+        np.log(ratios),
+        annot=cells.replace(r" \[", "\n[", regex=True),
+        annot_kws=words,
+        fmt="",
+        center=0,
+        cmap="RdBu",
+        alpha=0.5,
+        cbar=False,
+        ax=axes,
+    )
     axes.tick_params(length=0)
-    axes.grid(False)
-    axes.spines[:].set_visible(False)
-    figure.supxlabel(label)
+    axes.set(xlabel=label, ylabel="")
     return figure

@@ -41,17 +41,20 @@ def save_figure(
     title: above the figure; the PDFs, which are for papers, have none. stamp: a warning across it.
     Raises ValueError for a frame without rows.
     """
-    from speclab.show import style
+    from speclab.show import figures, style
 
     tables.write_values(tables.flat(frame), folder, slug)
     _add_caption(folder / CAPTIONS, slug, caption)
     said = f"{title or slug.replace('-', ' ')} ({folder.name}, {folder.parent.name})"
     for width, end in ((style.TWO_COLUMNS, ""), (style.ONE_COLUMN, COLUMN)):
-        titled, bare = (draw_styled(draw, width, text, stamp) for text in (title, ""))
+        figure = draw_styled(draw, width, stamp)
         kinds = FORMATS if not end else ("pdf", "png")
-        for kind in kinds:
-            content = picture(bare if kind == "pdf" else titled, kind, said, caption)
+        for kind in kinds:  # the PDF comes first
+            content = picture(figure, kind, said, caption)
             written(folder / f"{slug}{end}.{kind}", lambda path, got=content: path.write_bytes(got))
+            if kind == "pdf" and title:
+                with figures.styled(width):
+                    figures.add_title(figure, title)
 
 
 def _add_caption(path: Path, slug: str, caption: str) -> None:
@@ -62,10 +65,10 @@ def _add_caption(path: Path, slug: str, caption: str) -> None:
 
 
 def draw_styled(
-    draw: Callable[[], "Figure"], width: float | None = None, title: str = "", stamp: str = ""
+    draw: Callable[[], "Figure"], width: float | None = None, stamp: str = ""
 ) -> "Figure":
-    """Draw and lay out a figure in the house style; width: in inches. Characters that no font has
-    are reported on stderr.
+    """Draw a figure in the house style, with its legend; width: in inches; stamp: a warning across
+    it. Characters that no font has, and a figure too small for its text, are reported on stderr.
     """
     from speclab.show import figures, style
 
@@ -73,7 +76,9 @@ def draw_styled(
         warnings.simplefilter("always")
         with figures.styled(width or style.TWO_COLUMNS):
             figure = draw()
-            figures.laid_out(figure, title, stamp)
+            figures.add_legend(figure)
+            figure.text(0.5, 0.5, stamp, **style.STAMP)
+            figure.draw_without_rendering()
     if any(TOO_SMALL in str(one.message) for one in found):
         inches = " x ".join(f"{length:g}" for length in figure.get_size_inches())
         notice(f"figure: at {inches} inches its text leaves no room for the panels; make it larger")
@@ -96,7 +101,7 @@ def picture(figure: "Figure", kind: str, title: str = "", subject: str = "") -> 
     described = {"Title": title, "Subject" if kind == "pdf" else "Description": subject}
     metadata |= {name: text for name, text in described.items() if text and kind != "png"}
     file = io.BytesIO()
-    with warnings.catch_warnings(), figures.styled():
+    with warnings.catch_warnings(), figures.styled(figure.get_figwidth()):
         warnings.simplefilter("ignore")  # `draw_styled` has reported them
         figure.savefig(file, format=kind, metadata=metadata)
     return file.getvalue()

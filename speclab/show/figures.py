@@ -1,8 +1,8 @@
 """Figures in the house style, and the kinds of figure that several notebooks share.
 
 Each figure is a function of a data frame and plain options, and returns a Figure. Its width is that
-of `styled`; if it is narrow, its panels are stacked. `figure_files` writes them.
-Figures of a single notebook are in `speclab.show.drawings`. Only this module imports matplotlib.
+of `styled`; if it is narrow, its panels are stacked. Matplotlib's constrained layout places its
+parts, and labels are broken into lines by the mean width of a letter. `figure_files` writes them.
 """
 
 import io
@@ -12,7 +12,7 @@ import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import cycle, product
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +23,22 @@ from matplotlib import font_manager, rc_params_from_file, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.mathtext import math_to_image
-from matplotlib.text import Text
-from matplotlib.ticker import (
-    FixedLocator,
-    Formatter,
-    FuncFormatter,
-    Locator,
-    LogLocator,
-    MaxNLocator,
-    MultipleLocator,
-    NullLocator,
-)
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from speclab.show import style
 from speclab.stats import NUMBERS
 
 READS = ["$SPECLAB_STYLE"]
 STYLE = "SPECLAB_STYLE"  # environment variable: a reader's own style file, for all figures
-LEAST_PANEL, LEAST_BARS = 1.25, 1.1  # smallest width of a panel, in inches
+PANEL = 1.4  # smallest width of a panel, in inches
 FORMULA = 13  # points, as large as the text of a page
-EACH, EVERY_FOURTH = 8, 24  # largest whole numbers with such ticks
-GROUP_LABELS = 1.2  # inches for the names of groups on the y axis
+AXIS_LABELS = {
+    "gamma": "gamma (draft tokens proposed)",
+    "c": "c, a draft pass in target passes",
+    "n": "tokens in one pass, n",
+    "batch": "requests per batch",
+    "n_prompts": "prompts per domain",
+}
 
 
 @contextmanager
@@ -101,6 +96,9 @@ def formula(text: str) -> tuple[bytes, float]:
     return picture, depth
 
 
+# ---- layout --------------------------------------------------------------------------------------
+
+
 def subplots(
     rows: int = 1, columns: int = 1, height: float = 2.5, **options: Any
 ) -> tuple[Figure, Any]:
@@ -123,140 +121,45 @@ def row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Se
     return figure, list(grid.flat)
 
 
-# ---- text that fits ------------------------------------------------------------------------------
+def letters(inches: float) -> int:
+    """How many letters of the usual text fit into a line of this length."""
+    return max(int(120 * inches / rcParams["font.size"]), 1)
 
 
-def laid_out(figure: Figure, title: str = "", stamp: str = "") -> None:
-    """Wrap titles and labels to the available width, and fix the layout.
-
-    title: above the figure. stamp: a warning across the figure. The figure may become higher, up to
-    style.TALLEST, to make room for its title and for rotated names.
-    """
-    layout = figure.get_layout_engine()
-    above = figure.text(0.01, 1, title, va="top", weight="bold", in_layout=False)
-    break_lines(above, 0.98 * figure.bbox.width)
-    strip = above.get_window_extent().height / figure.dpi + style.UNDER_TITLE if title else 0
-    most = style.TALLEST - strip
-    figure.set_figheight(min(figure.get_figheight(), most))
-    names = {axes: _names_under(axes) for axes in figure.axes}
-    for axes, texts in names.items():
-        if texts:  # long names would squeeze the panels
-            axes.set_xticks(axes.get_xticks(), [""] * len(texts))
-    _fit_names_beside(figure)
-    layout.execute(figure)
-    inside = figure.bbox
-    for axes in figure.axes:
-        panel = axes.get_window_extent()
-        titles = [text for text in axes.get_children() if isinstance(text, Text)]
-        for label in (*titles[len(axes.texts) :], axes.xaxis.label):
-            break_lines(label, panel.width)
-        break_lines(axes.yaxis.label, panel.height)
-        _fit_names(axes, names[axes], panel.width)
-    if turned := max(_turned(axes) for axes in figure.axes):
-        figure.set_figheight(min(figure.get_figheight() + turned, most))
-    for label in figure.texts:  # labels shared by all panels
-        break_lines(label, inside.height if label.get_rotation() == 90 else inside.width)
-    layout.execute(figure)
-    figure.set_layout_engine("none")
-    _add_above(figure, strip)
-    above.set_y(1 - 0.03 / figure.get_figheight())
-    figure.text(0.5, 0.5, stamp, **style.STAMP)
+def wrapped(text: Any, inches: float) -> str:
+    """A text in lines of at most this length. Only longer words are broken, and not "T = 0"."""
+    whole = str(text).replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+    return textwrap.fill(whole, letters(inches)).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _add_above(figure: Figure, inches: float) -> None:
-    """Add empty space above a figure whose layout is fixed."""
-    height = figure.get_figheight()
-    share = height / (height + inches)
-    for axes in figure.axes:
-        left, bottom, wide, tall = axes.get_position().bounds
-        axes.set_position((left, share * bottom, wide, share * tall))
-    for text in figure.texts:
-        text.set_y(share * text.get_position()[1])
-    for legend in figure.legends:
-        legend.set_bbox_to_anchor((0, 0, 1, share), figure.transFigure)
-    figure.set_figheight(height + inches)
-
-
-def break_lines(text: Text, room: float, words: bool = False) -> None:
-    """Wrap a text between words if a line is longer than `room` pixels; words: also within words
-    that are longer.
-    """
-    box = text.get_window_extent()
-    long = box.height if text.get_rotation() == 90 else box.width
-    if text.get_text() and long > room > 0:
-        text.set_text(broken(text.get_text(), room / long, words))
-
-
-def broken(text: str, share: float, words: bool = False) -> str:
-    """Wrap the text to lines of at most this share of the longest line's length."""
-    lines = text.split("\n")
-    most = max(int(share * max(map(len, lines))), 1)
-    whole = [line.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}") for line in lines]
-    parts = (textwrap.wrap(line, most, break_long_words=words) or [""] for line in whole)
-    text = "\n".join(part for line in parts for part in line)
-    return text.replace("\N{NO-BREAK SPACE}", " ")
-
-
-def _names_under(axes: Axes) -> list[str]:
-    """The group names on a panel's x axis; [] if the axis has numbers."""
-    if not isinstance(axes.xaxis.get_major_formatter(), FuncFormatter):
-        return []
-    return [name.get_text() for name in axes.get_xticklabels()]
-
-
-def _turned(axes: Axes) -> float:
-    """Height in inches of the rotated names under a panel."""
-    names = [name for name in axes.get_xticklabels() if name.get_rotation() == 90]
-    return max((name.get_window_extent().height for name in names), default=0) / axes.figure.dpi
-
-
-def _fit_names(axes: Axes, texts: Sequence[str], room: float) -> None:
-    """Restore the group names, wrapped to the width of a group. Names with longer words are
-    rotated.
-    """
-    if not texts:
-        return
-    of_each = 0.94 * room / len(texts)
-    axes.set_xticks(axes.get_xticks(), texts)
-    names = axes.get_xticklabels()
-    for name in names:
-        break_lines(name, of_each)
-    are_wider = max(name.get_window_extent().width for name in names) > of_each
-    if are_wider:
-        axes.tick_params(axis="x", labelrotation=90)
-    shown = texts if are_wider else [name.get_text() for name in names]
-    axes.set_xticks(axes.get_xticks(), shown)
-
-
-def _fit_names_beside(figure: Figure) -> None:
-    """Wrap the names on the y axes, also within words, if they leave the panels too little room."""
-    shown = [axes for axes in figure.axes if axes.yaxis.get_tick_params().get("labelleft")]
-    columns = {axes.get_subplotspec().colspan.start for axes in shown}
-    for axes in shown:
-        names, room = axes.get_yticklabels(), 0.6 * figure.bbox.width / len(columns)
-        if max((name.get_window_extent().width for name in names), default=0) > room:
-            for name in names:
-                break_lines(name, 0.6 * room, words=True)
-            axes.set_yticks(axes.get_yticks(), [name.get_text() for name in names])
-
-
-def legend_above(figure: Figure, *panels: Axes) -> None:
-    """One legend for one or several panels, above the figure, in as few rows as its width allows.
-    Each name appears once.
-    """
+def add_legend(figure: Figure) -> None:
+    """One legend for all panels, above them. Each name appears once. The figure becomes higher."""
     handle_of: dict[str, Any] = {}
-    for axes in panels:
+    for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
-        handle_of |= dict(zip(labels, handles, strict=True)) | handle_of
-    count, room = len(handle_of), figure.bbox.width
-    for rows in range(1, count + 1):
-        figure.legends.clear()
-        place = {"loc": "outside upper center", "ncols": -(-count // rows)}
-        legend = figure.legend(handle_of.values(), handle_of, **place)
-        if legend.get_window_extent().width <= room:
-            return
-    for label in legend.get_texts() if handle_of else ():
-        break_lines(label, 0.8 * room)
+        handle_of = dict(zip(labels, handles, strict=True)) | handle_of
+    names = [wrapped(label, 0.8 * width()) for label in handle_of]
+    # columns of equal width: a name, and room for its sign
+    columns = letters(width()) // (7 + max(map(len, names), default=0)) or 1
+    rows = -(-len(names) // columns)
+    columns = -(-len(names) // max(rows, 1)) or 1
+    figure.legend(handle_of.values(), names, loc="outside upper left", ncols=columns)
+    _add_lines(figure, rows)
+
+
+def add_title(figure: Figure, title: str) -> None:
+    """Put a title above the legend. The figure becomes higher."""
+    [legend] = figure.legends
+    legend.set_alignment("left")
+    text = wrapped(title, 0.85 * figure.get_figwidth())
+    legend.set_title(text, {"weight": "bold"})
+    _add_lines(figure, 1 + text.count("\n"))
+
+
+def _add_lines(figure: Figure, count: int) -> None:
+    """Make a figure higher by some lines of text, up to style.TALLEST."""
+    tall = figure.get_figheight() + count * rcParams["font.size"] / 50
+    figure.set_figheight(min(tall, style.TALLEST))
 
 
 # ---- series --------------------------------------------------------------------------------------
@@ -296,41 +199,44 @@ def interval_bars(
     x: str,
     hue: str = "domain",
     horizontal: bool = False,
-    whole: pd.DataFrame | None = None,
-    looks: Mapping[Any, Mapping] = {},
-    apart: bool = True,
+    groups: Sequence | None = None,
+    looks: Mapping[Any, Mapping] | None = None,
 ) -> None:
     """Points with confidence intervals: one group per value of `x`, and in it one point per value
-    of `hue`. Both keep their order of appearance. apart: the points of a group are side by side.
+    of `hue`, side by side. If the bounds are NaN, only the point is drawn.
 
-    If the bounds are NaN, only the point is drawn. horizontal: groups are on the y axis. whole: the
-    frame of all panels that share the ticks, if `frame` may lack some of their values. looks: from
-    `looks_of` (default: computed here).
+    horizontal: groups are on the y axis. groups, looks: all values of `x`, and the `looks_of` all
+    series, if the frame may lack some of them.
     """
-    whole = frame if whole is None else whole
-    groups = pd.unique(whole[x])
-    looks = looks or looks_of(pd.unique(whole[hue]), hue)
-    error = "xerr" if horizontal else "yerr"
+    groups = pd.unique(frame[x]) if groups is None else groups
+    looks = looks or looks_of(pd.unique(frame[hue]), hue)
     # all points of a group stand in half of its row
-    step = min(0.2, 0.5 / max(len(looks) - 1, 1)) if apart else 0
+    step = min(0.2, 0.5 / max(len(looks) - 1, 1))
     for index, (name, look) in enumerate(looks.items()):
         rows = frame[frame[hue] == name]
-        middle = pd.Index(groups).get_indexer(rows[x])
         offset = (index - (len(looks) - 1) / 2) * step
-        place = middle + offset
+        place = pd.Index(groups).get_indexer(rows[x]) + offset
         value, low, high = rows[NUMBERS].to_numpy(float).T
         reach = np.clip([value - low, high - value], 0, None)
-        spots = (value, place) if horizontal else (place, value)
-        bars = {} if np.isnan(reach).all() else {error: reach}
-        points = {"linestyle": "none", "capsize": 2, "elinewidth": 1.2}
-        axes.errorbar(*spots, **bars, **{**look, **points})
+        points = {**look, "linestyle": "none", "capsize": 2, "elinewidth": 1.2}
+        if horizontal:
+            axes.errorbar(value, place, xerr=reach, **points)
+        else:
+            axes.errorbar(place, value, yerr=reach, **points)
+    # the names of the groups, and lines between neighbours
     ticks = axes.yaxis if horizontal else axes.xaxis
-    ticks.set_ticks(range(len(groups)), labels=map(str, groups))
+    room = 0.3 * width() if horizontal else _room_under(axes.get_gridspec().ncols, len(groups))
+    ticks.set_ticks(range(len(groups)), labels=[wrapped(name, room) for name in groups])
     ticks.grid(False)
     if horizontal:
-        for line in range(1, len(groups)):  # separate neighbouring groups
+        for line in range(1, len(groups)):
             axes.axhline(line - 0.5, color="#cccccc", linewidth=0.6, zorder=0.5)
         axes.set_ylim(len(groups) - 0.5, -0.5)
+
+
+def _room_under(panels: int, groups: int) -> float:
+    """Inches for the name of a group under one of several panels side by side."""
+    return (width() - 0.5) / panels / (groups + 0.5)
 
 
 def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str, looks: Mapping) -> None:
@@ -340,164 +246,84 @@ def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str, looks: M
     for name, look in looks.items():
         rows = frame[frame[hue] == name].sort_values(x)
         value, low, high = rows[NUMBERS].to_numpy(float).T
-        if not np.isnan([low, high]).all():
-            axes.fill_between(rows[x], low, high, color=look["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(rows[x], low, high, color=look["color"], alpha=0.15, linewidth=0)
         axes.plot(rows[x], value, **look)
     if pd.api.types.is_integer_dtype(frame[x]):
-        axes.xaxis.set_major_locator(whole_ticks(frame[x]))
-    elif x == "c" and frame[x].max() <= 2:
-        axes.xaxis.set_major_locator(MultipleLocator(0.2))
-
-
-def whole_ticks(values: pd.Series) -> Locator:
-    """The ticks of whole numbers from 1, such as gamma and depth, the same in panels of any width:
-    each up to EACH, above it the first and every fourth. Others: what fits.
-    """
-    low, high = values.min(), values.max()
-    if low not in (0, 1) or high > EVERY_FOURTH:
-        return MaxNLocator("auto", integer=True)
-    known = range(low, high + 1) if high <= EACH else [low, *range(4, high + 1, 4)]
-    return FixedLocator([*known])
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 # ---- kinds of figure -----------------------------------------------------------------------------
-
-AXIS_LABELS = {
-    "gamma": "gamma (draft tokens proposed)",
-    "position": "position in the target's text (tokens)",
-    "target_entropy": "target entropy (nats)",
-    "c": "c (draft pass / target pass)",
-}
 
 
 def facets(
     frame: pd.DataFrame,
     x: str,
     hue: str = "domain",
-    rows: str | None = None,
-    columns: str | None = None,
+    columns: str = "",
     kind: str = "lines",
     y: str = "estimate",
-    x_label: str | None = None,
-    height: float = 2.4,
-    reference: float | Mapping[str, float] | None = None,
-    reference_name: str = "",
-    limits: Sequence[float | None] | None = None,
-    share_y: bool = True,
-    looks: Mapping[str, dict] = {},
-    log: bool = False,
-    percent: bool = False,
+    x_label: str = "",
+    limits: Sequence[float | None] = (None, None),
+    reference: Mapping[str, float] = {},
     only: Mapping[str, Sequence] = {},
-    apart: bool = True,
 ) -> Figure:
-    """Estimates with their intervals, with one panel per value of `rows` and `columns` and one
-    colour per value of `hue`.
+    """Estimates with their intervals, with one panel per value of `columns` and one colour per
+    value of `hue`. All keep their order of appearance.
 
-    kind: "lines" (bands over a numeric x), "points" (error bars over a few values of x) or "bars"
-    (the same, horizontal). y: the quantity on the estimate's axis, a key of AXIS_LABELS or the
-    label itself; x_label: the label of the other axis. height: of a panel, in inches. reference:
-    draws a line at this value (or at one value per value of `columns`), called reference_name in
-    the legend. limits: range of the estimate's axis. share_y: one scale for all panels. looks:
-    matplotlib's options for lines and points by value of `hue`, merged into `looks_of`. log: both
-    axes are logarithmic. percent: estimates are fractions of 1 and shown in percent. only: for a
-    column, the values to draw. apart: the points of a group are side by side. Values of every key
-    keep their order of appearance. The panels are the figure's axes, row by row.
+    kind: "lines" (bands over a numeric x), "log" (the same, both axes logarithmic), "points" (error
+    bars over a few values of x) or "bars" (the same, horizontal; also for points whose names are
+    too long to stand under them). y: the label of the estimate's axis. One that ends in "(%)" or
+    "(points)" shows fractions of 1 in percent. x_label: the label of the other axis; default:
+    AXIS_LABELS, or the name of a column of numbers. limits: range of the estimate's axis.
+    reference: a line at this value, by its name in the legend. only: for a column, the values to
+    draw.
     """
     for name, values in only.items():
         frame = frame[frame[name].isin(list(values))]
-    lying = kind == "bars"
-    down = pd.unique(frame[rows]) if rows else [""]
-    across = pd.unique(frame[columns]) if columns else [""]
-    panels = list(product(down, across))
-    series = looks_of(pd.unique(frame[hue]), hue)
-    groups = frame[x].nunique()
-    marks = groups * (len(series) if hue != x else 1)
-    beside = _panels_beside(kind, groups, marks)
-    wide = len(across) if beside >= len(across) else min(beside, len(panels))
-    each = _panel_height(kind, height, groups, marks)
-    if lying and each * -(-len(panels) // wide) > style.TALLEST and len(panels) > wide:
-        wide += 1
+    panels = pd.unique(frame[columns]) if columns else [""]
+    groups, series = pd.unique(frame[x]), looks_of(pd.unique(frame[hue]), hue)
+    marks = len(groups) * (len(series) if hue != x else 1)
+    # panels side by side, as many as have room
+    least = max(PANEL, 0.11 * marks) if kind == "points" else PANEL
+    wide = min(max(int((width() - 0.3) / least), 1), len(panels))
     lines = -(-len(panels) // wide)
+    wide = -(-len(panels) // lines)
+    longest = max(len(word) for name in groups for word in str(name).split() or [""])
+    is_long = longest > letters(_room_under(wide, len(groups)))
+    lying = kind == "bars" or (kind == "points" and is_long)
+    each = 0.6 + max(0.14 * marks, 0.35 * len(groups)) if lying else 1.6 if is_narrow() else 2.2
     tall = each * lines + 0.3
-    figure, grid = subplots(
-        lines,
-        wide,
-        height=tall,
-        squeeze=False,
-        sharex=share_y or not lying,
-        sharey=share_y or lying,
-    )
-    series = {name: _changed(look, looks.get(str(name), {})) for name, look in series.items()}
-    for axes, (row, column) in zip(grid.flat, panels, strict=False):
-        wanted = {key: value for key, value in ((columns, column), (rows, row)) if key}
-        is_part = frame[[*wanted]].eq([*wanted.values()]).all(axis=1)
-        part = frame[is_part]
-        if part.empty:
-            axes.set_axis_off()
-            continue
-        if kind == "lines":
-            lines_with_bands(part, axes, x, hue, series)
+    figure, grid = subplots(lines, wide, tall, squeeze=False, sharex=True, sharey=True)
+    # a panel after the other, and nothing in the last places
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        part = frame[frame[columns] == panel] if columns else frame
+        if lying or kind == "points":
+            interval_bars(part, axes, x, hue, lying, groups, series)
         else:
-            interval_bars(part, axes, x, hue, lying, frame, series, apart)
-        axes.set_title(", ".join(map(str, wanted.values())))
-        if log:
+            lines_with_bands(part, axes, x, hue, series)
+        axes.set_title(wrapped(panel, (width() - 0.5) / wide - 0.1))
+        for name, at in reference.items():
+            draw = axes.axvline if lying else axes.axhline
+            draw(at, color="black", linewidth=0.7, label=name or "_")
+        if kind == "log":
             _logarithmic(axes)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
-    for column in grid.T:  # the last panel of each column has the tick labels
-        shown = [axes for axes in column if axes.axison]
-        for axes in shown[-1:]:
-            axes.tick_params(axis="x", labelbottom=True)
-    drawn = [axes for axes in grid.flat if axes.axison]
-    for axes, (_, column) in zip(grid.flat, panels, strict=False):
-        at = reference.get(column) if isinstance(reference, Mapping) else reference
-        if axes.axison and at is not None:
-            draw = axes.axvline if lying else axes.axhline
-            draw(at, color="black", linewidth=0.7, label=reference_name or "_")
-    for axes in drawn:  # after all panels are drawn, so that an open limit fits them all
-        if limits is not None:
-            axes.set(**{"xlim" if lying else "ylim": limits})
-        if percent:
-            show_percent(axes.xaxis if lying else axes.yaxis)
-    x_label = AXIS_LABELS.get(x, x) if x_label is None else x_label
-    y_label = AXIS_LABELS.get(y, y)
-    figure.supxlabel(y_label if lying else x_label)
-    figure.supylabel(x_label if lying else y_label)
-    legend_above(figure, *drawn)
+    for axes in grid.flat[len(panels) - wide : len(panels)]:  # the last one of each column
+        axes.tick_params(axis="x", labelbottom=True)
+    # the two axes, after all panels are drawn, so that an open limit fits them all
+    first = grid.flat[0]
+    first.set(**{"xlim" if lying else "ylim": limits})
+    if y.endswith(("(%)", "(points)")):
+        axis = first.xaxis if lying else first.yaxis
+        axis.set_major_formatter(lambda value, _: f"{100 * value:.6g}".replace("-", "−"))
+    is_number = pd.api.types.is_numeric_dtype(frame[x])
+    x_label = x_label or AXIS_LABELS.get(x, x if is_number else "")
+    under, beside = (y, x_label) if lying else (x_label, y)
+    figure.supxlabel(wrapped(under, 0.9 * width()))
+    for axes in grid[:, 0]:
+        axes.set_ylabel(wrapped(beside, each - 0.4))
     return figure
-
-
-def _changed(look: Mapping, own: Mapping) -> dict[str, Any]:
-    """A look with its own options; another marker is filled."""
-    kept = {key: look[key] for key in look if key != "markerfacecolor" or "marker" not in own}
-    return {**kept, **own}
-
-
-class _Percent(Formatter):
-    def __call__(self, value: float, position: int | None = None) -> str:
-        return self.fix_minus(f"{100 * value:.6g}")
-
-
-def show_percent(axis: Any) -> None:
-    """Show the fractions of 1 on an axis in percent; its label names the unit."""
-    axis.set_major_formatter(_Percent())
-
-
-def _panels_beside(kind: str, groups: int, marks: int) -> int:
-    """How many panels fit side by side. marks: points with intervals in a panel."""
-    if kind == "bars":
-        least = LEAST_PANEL if is_narrow() else LEAST_BARS
-        return max(int((width() - GROUP_LABELS) / least), 1)
-    least = max(LEAST_PANEL, 0.11 * marks, 0.17 * groups) if kind == "points" else LEAST_PANEL
-    return max(int((width() - 0.3) / least), 1)
-
-
-def _panel_height(kind: str, height: float, groups: int, marks: int) -> float:
-    """The height that a panel needs, given the height requested."""
-    if kind == "bars":
-        needed = max(0.1 * marks, 0.22 * groups, 0.5) + 0.4
-        return needed if is_narrow() else max(height, needed)
-    return min(height, 1.7) if is_narrow() else height
 
 
 def _logarithmic(axes: Axes) -> None:
@@ -510,39 +336,20 @@ def _logarithmic(axes: Axes) -> None:
         axis.set_major_formatter("{x:g}")
 
 
-def dots_of(panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], value: str) -> pd.DataFrame:
-    """Data of `strips`: panel, domain, prompt_id, estimate, low, high. Each panel comes from two
-    frames: prompts with the column `value`, and estimates by domain, whose prompt_id is "".
-    """
-    columns = ["panel", "domain", "prompt_id", *NUMBERS]
-    parts = []
-    for panel, (prompts, numbers) in panels.items():
-        dots = prompts.assign(panel=panel, estimate=prompts[value], low=np.nan, high=np.nan)
-        parts += [numbers.assign(panel=panel, prompt_id="")[columns], dots[columns]]
-    return pd.concat(parts, ignore_index=True)
-
-
 def strips(frame: pd.DataFrame, label: str) -> Figure:
-    """One dot per prompt by domain, and the domain's estimate with its interval, in one panel per
-    value of `panel`. Rows with a `prompt_id` are dots (`dots_of`).
+    """One dot per prompt by domain, and the domain's estimate with its interval. Rows with a
+    `prompt_id` are dots; `panel` is the title.
     """
-    import seaborn.objects as so  # lazy: the import takes two seconds, and few notebooks need it
-
-    titles = pd.unique(frame["panel"])
-    domains = list(pd.unique(frame["domain"]))
-    colours = {domain: look["color"] for domain, look in looks_of(domains).items()}
-    figure, grid = row_of_panels(len(titles), max(2.6, 0.3 * len(domains)), sharex=True)
-    dot, apart = so.Dot(pointsize=3, alpha=0.6, edgewidth=0), so.Jitter(0.5, seed=0)
     is_dot = frame["prompt_id"] != ""
-    for axes, title in zip(grid, titles, strict=True):
-        is_here = frame["panel"] == title
-        prompts, numbers = frame[is_here & is_dot], frame[is_here & ~is_dot]
-        dots = so.Plot(prompts, x="estimate", y="domain", color="domain")
-        dots = dots.add(dot, apart, legend=False)
-        order = so.Nominal(order=list(numbers["domain"]))
-        dots.scale(y=order, color=colours).on(axes).plot()
-        interval_bars(numbers.assign(of=""), axes, "domain", "of", horizontal=True)
-        axes.set(title=title, xlabel=label, ylabel="")
+    numbers = frame[~is_dot]
+    figure, axes = subplots(height=max(2.6, 0.3 * len(numbers)))
+    shifts = np.random.default_rng(0)
+    for place, (name, look) in enumerate(looks_of(numbers["domain"]).items()):
+        values = frame.loc[is_dot & (frame["domain"] == name), "estimate"]
+        heights = place + shifts.uniform(-0.25, 0.25, len(values))
+        axes.plot(values, heights, ".", color=look["color"], alpha=0.6, markeredgewidth=0)
+    interval_bars(numbers.assign(of=""), axes, "domain", "of", horizontal=True)
+    axes.set(title=frame["panel"].iloc[0], xlabel=label)
     return figure
 
 

@@ -4,7 +4,6 @@ the answer.
 It imports only the standard library at the top, so that every verb can call `quiet` first.
 """
 
-import itertools
 import json
 import os
 import re
@@ -93,37 +92,40 @@ class Context:
         x: str,
         slug: str,
         caption: str,
+        title: str = "",
         hue: str = "domain",
+        kind: str = "lines",
         **options: Any,
     ) -> None:
-        """Draw estimates by `x` with their intervals; options as of `draw` (title, stamp) and of
-        `figures.facets` (rows, columns, kind, …).
+        """Draw estimates by `x` with their intervals; options as of `figures.facets` (columns, y,
+        limits, reference, …) and `stamp` of `draw`.
         """
-        from speclab.show import figures, style
+        from speclab.show import figures
 
-        frame: pd.DataFrame = getattr(estimates, "frame", estimates)
-        series = frame[hue].nunique()
-        if series > len(style.LOOKS):
-            caption += f" {series} series share {len(style.LOOKS)} looks: they repeat in order."
-        if hue == "domain":
-            is_reference = frame["domain"].isin([*options.get("looks", {})])
-            caption += without_bands(frame[~is_reference])
-        self.draw(figures.facets, estimates, slug, caption, x=x, hue=hue, **options)
+        options |= {"x": x, "hue": hue, "kind": kind}
+        self.draw(figures.facets, estimates, slug, caption, title, **options)
 
     def strips(
         self,
-        panels: "Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]",
+        panel: "Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]",
         value: str,
         label: str,
         slug: str,
         caption: str,
         title: str = "",
     ) -> None:
-        """Draw a dot per prompt and each domain's own number; panels as of `figures.dots_of`."""
+        """Draw a dot per prompt and each domain's own number. panel: by its title the prompts, with
+        the column `value`, and the estimates by domain.
+        """
+        import pandas as pd
+
         from speclab.show import figures
 
-        dots = figures.dots_of(panels, value)
-        self.draw(figures.strips, dots, slug, caption, title, label=label)
+        [(name, (prompts, numbers))] = panel.items()
+        dots = prompts[["domain", "prompt_id"]].assign(estimate=prompts[value])
+        rows = pd.concat([numbers.assign(prompt_id=""), dots], ignore_index=True)
+        rows = rows.assign(panel=name)[["panel", "domain", "prompt_id", "estimate", "low", "high"]]
+        self.draw(figures.strips, rows, slug, caption, title, label=label)
 
     def table(
         self,
@@ -238,17 +240,6 @@ class Context:
         answer = self._with_names(text)
         update_display(Markdown(f"{ANSWERED}{answer}"), display_id=ANSWER)
         self.record(answer=answer)
-
-
-def without_bands(frame: "pd.DataFrame") -> str:
-    """Names the domains of a figure that have no intervals; "": all have them, or none has."""
-    from speclab.estimates import named
-
-    has_band = frame["low"].notna().groupby(frame["domain"], sort=False).any()
-    without = [str(domain) for domain in has_band.index[~has_band]]
-    if len(without) in (0, len(has_band)):
-        return ""
-    return f" There is no interval for {named(without)}."
 
 
 def too_long(answer: str) -> str:
@@ -462,20 +453,13 @@ def format_of(model: Mapping) -> str:
     return f"{model['dtype']} on the {device}{kernel}"
 
 
-def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | None = None) -> str:
-    """Says with which `formats` texts were recorded, and with which this notebook decodes (None: it
-    decodes nothing).
-    """
-    was = f"The texts were recorded with numbers in {formats(recorded)}."
-    if here is None:
-        return was
-    numbers = itertools.product(("target", "draft"), ("dtype", "kernel", "device", "gpu"))
-    if all(recorded[model].get(fact) == here[model].get(fact) for model, fact in numbers):
-        return f"{was} This notebook decodes with the same numbers."
-    return (
-        f"{was} This notebook decodes in {formats(here)}. Its texts may differ where two tokens "
-        "are nearly equally likely."
-    )
+def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping]) -> str:
+    """Says with which `formats` texts were recorded, and with which this notebook decodes."""
+    was, now = formats(recorded), formats(here)
+    said = f"The texts were recorded with numbers in {was}. This notebook decodes in {now}."
+    if was == now:
+        return said
+    return f"{said} Its texts may differ where two tokens are nearly equally likely."
 
 
 def show_text(text: str) -> None:

@@ -14,7 +14,6 @@ NARROW = 5.0  # below this width panels are stacked
 TALLEST = 8.0
 FONT, MONOSPACED = "DejaVu Sans", "DejaVu Sans Mono"
 TEXT, SMALL_TEXT = 8.0, 7.0  # points; SMALL_TEXT in a narrow figure
-UNDER_TITLE = 0.08  # inches between title and figure
 STAMP: dict[str, Any] = {  # a warning across a figure
     "rotation": 20,
     "ha": "center",
@@ -51,7 +50,7 @@ CODE, MATH, REASONING, CHAT = DOMAIN_LOOKS
 LOOKS = (*DOMAIN_LOOKS, *OTHER_LOOKS)
 _MEASURED = _look("#332288", "o", "-")
 SERIES = {  # fixed looks: the kit's domains, SpecDecode-Bench's prompt sets, the paper's numbers,
-    # and measured, predicted and assumed numbers
+    # measured, predicted and assumed numbers, and what others are compared with
     "code": CODE,
     "math": MATH,
     "reasoning": REASONING,
@@ -64,6 +63,9 @@ SERIES = {  # fixed looks: the kit's domains, SpecDecode-Bench's prompt sets, th
     "measured": _MEASURED,
     "predicted": _MEASURED | {"markerfacecolor": "white"},
     "assumed": _MEASURED | {"markerfacecolor": "white", "marker": "s", "linestyle": "--"},
+    "expanded percentile": CODE,
+    "calibrated": _look("black", "", "-") | {"linewidth": 0.7},
+    "expected sampling error": _look("#AAAAAA", "", "-") | {"linewidth": 3},
 }
 STYLE = {
     "axes.titlesize": "medium",
