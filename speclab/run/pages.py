@@ -1,8 +1,8 @@
-"""An executed notebook as its readers see it: an HTML page beside it, which needs no network and no
-other file, and README.md beside its figures, which hosting sites show.
+"""An executed notebook as its readers see it: README.md beside its figures, which hosting sites
+show, and a page of the site (`speclab.run.site`).
 
-Both pages are made from the same cells (`told`). The answer stands under the title. The runs that
-were read are one folded line. The figure of the title is shown once. Code is hidden except in cells
+Both are made from the same cells (`told`). The answer stands under the title. The runs that were
+read are one folded line. The figure of the title is shown once. Code is hidden except in cells
 tagged `by-hand`. What a notebook prints on stderr (progress, waiting for another process) is left
 out.
 """
@@ -11,37 +11,27 @@ import base64
 import re
 from collections.abc import Collection, Mapping
 from functools import cache
-from html import escape
 from os.path import relpath
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from nbconvert import HTMLExporter, MarkdownExporter
+from nbconvert import MarkdownExporter
 from nbformat import NotebookNode
-from nbformat.v4 import new_output
 
 from speclab.plain import Facts, digest_of, sha256_of
 from speclab.show import notebook as kit
 from speclab.show import pictures
-from speclab.show.figure_files import COLUMN
 from speclab.study.profiles import ROOT
 from speclab.study.runs import written
 
 TEMPLATES = Path(__file__).parent
-CSS = (TEMPLATES / "page.css").read_text(encoding="utf-8")
 PAGE = "README.md"  # beside the figures
 SHIPPED = "smollm"  # the profile whose pages come with the kit
-# a formula in Markdown, alone on its line or in the text; code comes first, which may hold a `$`
-FORMULA = re.compile(r"`[^`]*`|(?<!\\)\$\$(.+?)\$\$|(?<![\\$])\$(?=\S)([^$`]+?)\$", re.DOTALL)
 BY_HAND, BOOTSTRAP, INJECTED = "by-hand", "bootstrap", "injected-parameters"  # tags
-PICTURE = re.compile(r"!\[([^\]]*)\]\(([^()\s]+\.png)\)")  # in Markdown
 FIGURE = re.compile(r"\]\([^()\s]*/([\w-]+\.png)\)")  # the address of a picture in a folder
 NOTEBOOK = re.compile(r"\[([^\]]*)\]\((\d\d_\w+)\.ipynb\)")  # a link to another one
-FILE = re.compile(r"\]\((\.\./[^()\s]+)\)")  # the address of another file
 RUN = re.compile(r"read from (.+) \(recorded (\d{4}-\d\d-\d\d)\)")  # see `runs.load_or_record`
-NARROW = '<picture><source media="(max-width: 40rem)" srcset="{}">{}</picture>'
-SHOWN_ABOVE = "*The figure is at the top of this page.*"
 # what Markdown takes of an output: the first that is there
 PREFERRED = ["text/markdown", "image/png", "text/html", "text/plain"]
 
@@ -49,30 +39,22 @@ PREFERRED = ["text/markdown", "image/png", "text/html", "text/plain"]
 # ---- what both pages tell ------------------------------------------------------------------------
 
 
-def told(notebook: Path, folder: Path, place: Path, links: Mapping[str, str]) -> NotebookNode:
-    """An executed notebook as its pages show it; folder: of its figures; place: of the page; links:
-    addresses of the pages that are there, by notebook (others are named without a link). Its
-    metadata are what stands above the cells: title, answer, runs (day by folder), changed (values
-    of parameters).
+def told(notebook: Path, folder: Path, root: str, links: Mapping[str, str]) -> NotebookNode:
+    """An executed notebook as its pages show it; folder: of its figures; root: address of the
+    repository from the page; links: addresses of the pages that are there, by notebook (others are
+    named without a link). Its metadata are what stands above the cells: title, answer, runs (day by
+    folder), changed (values of parameters).
     """
     book = nbformat.read(notebook, as_version=4)
     first = book.cells[0]
     heading, _, rest = first.source.partition("\n")
+    first.source = rest.strip()
     files = {path.read_bytes(): path.name for path in folder.glob("*.png")}
-    leading = [Path(path).name for _, path in PICTURE.findall(rest)]
-
-    def linked(match: re.Match) -> str:
-        is_there = (notebook.parent / match[2]).is_file()
-        return f"[{match[0]}]({match[2]})" if is_there else ""
 
     def to_page(match: re.Match) -> str:
         address = links.get(match[2])
         return f"[{match[1]}]({address})" if address else match[1]
 
-    def from_page(match: re.Match) -> str:
-        return f"]({relative(notebook.parent / match[1], place)})"
-
-    first.source = PICTURE.sub(linked, rest).strip()
     given = book.metadata.get("papermill", {}).get("parameters", {})
     changed = {**given, **given.get("overrides", {})}
     names = changed.keys() - {"profile", "overrides"}
@@ -89,11 +71,11 @@ def told(notebook: Path, folder: Path, place: Path, links: Mapping[str, str]) ->
             continue
         if cell.cell_type == "code":
             cell.metadata["fold"] = "yes" if BY_HAND not in tags else "no"
-            shown = [_shown(output, page, files, leading) for output in cell.outputs]
+            shown = [_shown(output, page, files) for output in cell.outputs]
             cell.outputs = [output for output in shown if output]
             _join(cells, cell)
         else:
-            cell.source = NOTEBOOK.sub(to_page, FILE.sub(from_page, cell.source))
+            cell.source = NOTEBOOK.sub(to_page, cell.source.replace("](../", f"]({root}/"))
         cells.append(cell)
     return nbformat.v4.new_notebook(cells=cells, metadata=page)
 
@@ -112,9 +94,7 @@ def _join(cells: list[NotebookNode], cell: NotebookNode) -> None:
         cells.pop()
 
 
-def _shown(
-    output: NotebookNode, page: Facts, files: dict[bytes, str], leading: Collection[str]
-) -> NotebookNode | None:
+def _shown(output: NotebookNode, page: Facts, files: dict[bytes, str]) -> NotebookNode | None:
     """An output as the pages show it; None for stderr, and for runs and the answer, which go to
     the top of the page.
     """
@@ -130,8 +110,6 @@ def _shown(
     if "image/png" in output.data:
         content = base64.b64decode(output.data["image/png"])
         output.metadata["file"] = files.get(content, "")
-        if output.metadata["file"] in leading:
-            return new_output("display_data", {"text/markdown": SHOWN_ABOVE})
     return output
 
 
@@ -159,93 +137,6 @@ def relative(path: Path, folder: Path) -> str:
     return Path(relpath(path, folder)).as_posix()
 
 
-def publish(notebook: Path, figures: Path, others: Collection[str]) -> None:
-    """Write both pages of an executed notebook; figures: of the profile; others: see `to_html`."""
-    folder = kit.drawn_in(figures, notebook.stem)
-    to_html(notebook, folder, others)
-    to_markdown(notebook, folder, figures, others)
-
-
-# ---- HTML ----------------------------------------------------------------------------------------
-
-
-@cache
-def html_exporter() -> HTMLExporter:
-    """What fills `page.html.j2`."""
-    return HTMLExporter(template_file=str(TEMPLATES / "page.html.j2"), anchor_link_text="")
-
-
-def to_html(notebook: Path, folder: Path, others: Collection[str] = ()) -> Path:
-    """Write an executed notebook as HTML beside it (`page.html.j2`). Its pictures are in the page;
-    each links to its file in `folder`, and a small screen shows it at the width of one column.
-    others: notebooks whose pages this call writes too.
-    """
-    build = notebook.parent
-    there = {path.stem for path in build.glob("[0-9]*.html")}.union(others)
-    book = told(notebook, folder, build, {name: f"{name}.html" for name in there})
-    for cell in book.cells:
-        if cell.cell_type == "markdown":
-            cell.source = with_formulas(cell.source)
-        for output in cell.get("outputs", ()):
-            if text := output.get("data", {}).get("text/markdown"):
-                output.data["text/markdown"] = with_formulas(text)
-    columns = folder.glob(f"*{COLUMN}.png")  # for small screens
-    narrow = {path.name.replace(COLUMN, ""): embedded(path) for path in columns}
-    facts = {
-        "around": around(notebook.stem, there),
-        "folder": relative(folder, build),
-        "css": CSS,
-        "narrow": narrow,
-    }
-    text, _ = html_exporter().from_notebook_node(book, {"page": facts | book.metadata})
-
-    def in_the_page(match: re.Match) -> str:
-        shown = match[0].replace(match[1], embedded(build / match[1]))
-        source = narrow.get(Path(match[1]).name)
-        return NARROW.format(source, shown) if source else shown
-
-    text = re.sub(r'<img [^>]*?src="([^":]+\.png)"[^>]*>', in_the_page, text)
-    tables = rf"<code>({folder.name}/([\w-]+\.csv))</code>"
-    text = re.sub(tables, rf'<a href="{facts["folder"]}/\2"><code>\1</code></a>', text)
-    return _written(notebook.with_suffix(".html"), text)
-
-
-def with_formulas(text: str) -> str:
-    """Markdown whose formulas are pictures in the text, so that a page needs no network. A formula
-    that `figures.formula` cannot draw stays LaTeX.
-    """
-    from speclab.show.figures import formula
-
-    def drawn(match: re.Match) -> str:
-        alone, within = match.groups()
-        if not (alone or within):
-            return match[0]
-        tex = " ".join((alone or within).split())
-        try:
-            # alone on its line, a fraction has room
-            picture, depth = formula(tex.replace(r"\frac", r"\dfrac") if alone else tex)
-        except ValueError:
-            return match[0]
-        kind = "formula alone" if alone else "formula"
-        content = base64.b64encode(picture).decode()
-        return (
-            f'<img class="{kind}" style="vertical-align: -{depth:.1f}pt" alt="{escape(tex)}" '
-            f'src="data:image/svg+xml;base64,{content}">'
-        )
-
-    return FORMULA.sub(drawn, text)
-
-
-def embedded(picture: Path) -> str:
-    """The address of a picture that holds the picture."""
-    return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
-
-
-def _written(path: Path, text: str) -> Path:
-    written(path, lambda there: there.write_text(text, encoding="utf-8"))
-    return path
-
-
 # ---- Markdown ------------------------------------------------------------------------------------
 
 
@@ -266,7 +157,8 @@ def preferred(data: Facts) -> list[str]:
 
 def to_markdown(notebook: Path, folder: Path, figures: Path, others: Collection[str] = ()) -> Path:
     """Write an executed notebook as Markdown beside its figures in `folder` (`page.md.j2`).
-    Nothing of the machine is in it. figures: of the profile; others: see `to_html`.
+    Nothing of the machine is in it. figures: of the profile; others: notebooks whose pages this
+    call writes too.
     """
     if folder.parent != figures:  # another pair's: the pages around it are those of the kit
         figures = folder.parent.with_name(SHIPPED)
@@ -277,14 +169,16 @@ def to_markdown(notebook: Path, folder: Path, figures: Path, others: Collection[
     facts = {
         "around": around(notebook.stem, there),
         "addresses": links,
-        "report": relative(figures / "index.html", folder),
         "stamp": stamp_of(ROOT / "notebooks" / notebook.name, folder),
     }
-    book = told(notebook, folder, folder, links)
+    book = told(notebook, folder, relative(ROOT, folder), links)
     text, _ = markdown_exporter().from_notebook_node(book, {"page": facts | book.metadata})
     text = FIGURE.sub(r"](\1)", text)
     text = re.sub(rf"`({folder.name}/([\w-]+\.csv))`", r"[`\1`](\2)", text)
-    return _written(folder / PAGE, re.sub(r"\n{3,}", "\n\n", text))
+    text = re.sub(r"\n{3,}", "\n\n", text)
+    page = folder / PAGE
+    written(page, lambda there: there.write_text(text, encoding="utf-8"))
+    return page
 
 
 def stamp_of(source: Path, folder: Path) -> str:

@@ -1,28 +1,26 @@
-"""The report, index.html, which a reader opens after `make reproduce`: four numbers, findings, and
-the state of each notebook. The findings are the headlines of the profile (`speclab.run.findings`)
-or, for every other study, each notebook's question and answer. It needs no network and no other
-file. A light copy, which links to its pictures, lies beside the figures.
+"""The report, the first page of the site that a reader opens after `make reproduce`: findings, and
+the state of each notebook. The findings are the headlines of the profile (`speclab.run.findings`) or,
+for every other study, each notebook's question and answer.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import nbformat
-from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from speclab.estimates import counted
 from speclab.plain import Facts, brief, read_json
 from speclab.run.findings import Headline, headlines_of
-from speclab.run.pages import CSS, PAGE, PICTURE, TEMPLATES, embedded, relative
+from speclab.run.pages import PAGE
 from speclab.show.figure_files import COLUMN
 from speclab.show.notebook import drawn_in
 from speclab.study.profiles import ROOT, Profile, load_profile, profile_names
-from speclab.study.runs import sizes_of, written
+from speclab.study.runs import sizes_of
 
 # how a notebook may end
 DONE, FAILED = "done", "failed"
@@ -30,8 +28,14 @@ NEEDS_MODELS, NEEDS_FILES = "needs the models", "needs files"
 LEFT_OUT = "left out"  # by the notebook itself: the study has too little for it
 UNKNOWN = "From an earlier run, whose settings are not known here."
 STALE = "Out of date: its inputs or its files have changed since this run."
-COMMITTED = "These figures come with the kit: what the notebook needs is not on this machine."
+OFF = {  # how notebooks ended that say less than they could
+    FAILED: "failed",
+    NEEDS_MODELS: "lacked models",
+    NEEDS_FILES: "lacked files",
+    STALE: "ran with other inputs than today's",
+}
 # findings that are not the profile's own
+PICTURE = re.compile(r"!\[[^\]]*\]\(([^()\s]+\.png)\)")  # in Markdown
 ELSEWHERE = {
     "00": "From a toy example with five words, not from this pair.",
     "13": "From public runs of other pairs, not from this pair.",
@@ -60,66 +64,65 @@ class Reported:
         return self.name[:2]
 
     @property
+    def has_page(self) -> bool:
+        """Whether its last run wrote a page."""
+        return self.outcome.status == DONE
+
+    @property
+    def state(self) -> str:
+        """How its last run ended, if not well, and what differs, in words."""
+        ended = "" if self.has_page else f"{self.outcome.status}: {self.outcome.error}"
+        return " ".join(filter(None, [ended, self.remark]))
+
+    @property
     def caption(self) -> str:
         """The caption of its first picture."""
         slug = self.pictures[0].stem
         return self.captions.get(slug, slug.replace("-", " "))
 
 
-def write_index(
+def write_report(
     build: Path,
     figures: Path,
     profile: Profile,
     outcomes: Sequence[Any],
     remarks: Mapping[str, str],
 ) -> Path:
-    """Write build/index.html (`report.html.j2`) of the notebooks that ran there, and
-    figures/index.html of all notebooks with figures, for whoever browses a clone.
+    """Write the site of the notebooks that ran (`speclab.run.site`), with the report as its first
+    page. Returns build/index.html, which leads to it.
 
-    profile: what the head describes; outcomes: stamps; remarks: `remark` by notebook. For a
-    notebook without a remark only its figures are known.
+    profile: what the head describes; outcomes: stamps; remarks: `remark` by notebook.
     """
-    # every notebook, with what this call or an earlier one did with it
-    ran = {outcome.name: outcome for outcome in outcomes}
-    known = []
-    for source in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
-        found = reported(source, figures)
-        remark = remarks.get(found.name, UNKNOWN)
-        known.append(replace(found, outcome=ran.get(found.name), remark=remark))
-    here = [with_committed(one, figures) for one in known if one.outcome]
-    drawn = [one for one in known if one.pictures]
+    from speclab.run.site import write_site  # lazy: Sphinx takes a second
+
+    # every notebook that a call, this or an earlier one, did something with
+    notebooks = []
+    for outcome in outcomes:
+        source = ROOT / "notebooks" / f"{outcome.name}.ipynb"
+        if source.is_file():
+            found = reported(source, figures)
+            notebooks.append(replace(found, outcome=outcome, remark=remarks[found.name]))
     headlines = headlines_of(profile.name) if is_as_shipped(profile, outcomes) else []
-    opening, explore = figures / "explore.png", figures / "explore.html"
-    for folder, notebooks in ((build, here), (figures, drawn)):
-        address = partial(relative, folder=folder)
-        copied = folder / explore.name  # with links to the pages beside it
-        explorer = copied if copied.is_file() else explore
-        text = template().render(
-            profile=profile,
-            prompts=prompts_of(profile),
-            explore=explorer if explorer.is_file() else None,
-            opening=opening if opening.is_file() and explore.is_file() else None,
-            name=figures.name,
-            notebooks=notebooks,
-            findings=headlined(notebooks, headlines) or with_answers(notebooks),
-            elsewhere=ELSEWHERE,
-            stale=STALE,
-            committed=COMMITTED,
-            address=address,
-            shown=embedded if folder == build else address,
-            page=partial(page_of, folder=folder),
-            css=CSS,
-        )
-        written(folder / "index.html", lambda path, text=text: path.write_text(text, "utf-8"))
-    return build / "index.html"
+    counts = Counter(one.outcome.status for one in notebooks)
+    counts[STALE] = sum(STALE in one.remark for one in notebooks)
+    text = template().render(
+        profile=profile,
+        prompts=prompts_of(profile),
+        explorer=(build / "explore.html").is_file() and (figures / "explore.png").is_file(),
+        name=figures.name,
+        notebooks=notebooks,
+        findings=headlined(notebooks, headlines) or with_answers(notebooks),
+        elsewhere=ELSEWHERE,
+        off=[f"{counts[status]} {words}" for status, words in OFF.items() if counts[status]],
+    )
+    return write_site(build, figures, text, [one for one in notebooks if one.has_page])
 
 
 def template() -> jinja2.Template:
-    """`report.html.j2`."""
-    loader = jinja2.FileSystemLoader(TEMPLATES)
-    pages = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, autoescape=True)
-    pages.filters["inline"] = inline
-    return pages.get_template("report.html.j2")
+    """`report.md.j2`."""
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    pages = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
+    return pages.get_template("report.md.j2")
 
 
 def reported(source: Path, figures: Path) -> Reported:
@@ -129,7 +132,7 @@ def reported(source: Path, figures: Path) -> Reported:
     title = re.search(r"^# (.+)$", text, re.MULTILINE)
     page = folder / PAGE
     shown = PICTURE.findall(page.read_text(encoding="utf-8")) if page.is_file() else []
-    order = [Path(path).stem for _, path in shown]  # as its page shows them
+    order = [Path(path).stem for path in shown]  # as its page shows them
     every = sorted(folder.glob("*.png"), key=lambda path: path.stem)
     pictures = [path for path in every if not path.stem.endswith(COLUMN)]
     pictures.sort(key=lambda path: [path.stem != slug for slug in order])
@@ -139,15 +142,6 @@ def reported(source: Path, figures: Path) -> Reported:
 
 def _read(path: Path) -> Facts:
     return read_json(path, "run that notebook again") if path.is_file() else {}
-
-
-def with_committed(found: Reported, figures: Path) -> Reported:
-    """For a notebook that lacks models or files: the figures that come with the kit, labelled."""
-    if found.outcome.status not in (NEEDS_MODELS, NEEDS_FILES):
-        return found
-    source = ROOT / "notebooks" / f"{found.name}.ipynb"
-    shipped = found if found.pictures else reported(source, ROOT / "figures" / figures.name)
-    return replace(shipped, outcome=found.outcome, remark=COMMITTED if shipped.pictures else "")
 
 
 def is_as_shipped(profile: Profile, outcomes: Sequence[Any]) -> bool:
@@ -186,13 +180,6 @@ def with_answers(notebooks: Sequence[Reported]) -> list[Reported]:
     return [one for one in found if one.finding]
 
 
-def page_of(found: Reported, folder: Path) -> str:
-    """The address, from the report in `folder`, of a notebook's page; "": none."""
-    beside = [picture.with_name(PAGE) for picture in found.pictures[:1]]
-    there = [path for path in (folder / f"{found.name}.html", *beside) if path.is_file()]
-    return relative(there[0], folder) if there else ""
-
-
 def remark(outcome: Any, described: Mapping[str, Any], is_stale: bool) -> str:
     """How a notebook's figures and answer differ from what the head describes; "": not at all.
 
@@ -216,8 +203,3 @@ def prompts_of(profile: Profile) -> str:
     except ValueError:
         return "Prompts that cannot be read here"
     return f"{counted(sum(counts.values()), 'prompt')} in {counted(len(counts), 'domain')}"
-
-
-def inline(markdown: str) -> str:
-    """A paragraph of Markdown as HTML, its own HTML shown as text."""
-    return MarkdownWithMath(renderer=IPythonRenderer(escape=True)).render(markdown)
