@@ -16,6 +16,10 @@ VECTORS ?= default
 override SET := $(value SET)
 override PARAMETERS := $(value PARAMETERS)
 export SET PARAMETERS
+ifdef STYLE
+override SPECLAB_STYLE := $(value STYLE)
+export SPECLAB_STYLE
+endif
 # the .py or .ipynb files of NOTEBOOKS, or of all notebooks
 named = $(if $(NOTEBOOKS),$(NOTEBOOKS:%=notebooks/%*.$(1)),notebooks/[0-9]*.$(1))
 
@@ -43,7 +47,7 @@ help: ## list the targets
 
 env: $(READY) ## make the environment .venv from requirements.lock
 
-reproduce: $(READY) ## run the notebooks whose results may have changed; PROFILE=name NOTEBOOKS="02 05" SET="prompts_per_domain=10 seed=1" PARAMETERS="'name=a value with spaces'" OUT=folder WORKERS=2
+reproduce: $(READY) ## run the notebooks whose results may have changed; PROFILE=name NOTEBOOKS="02 05" SET="prompts_per_domain=10 seed=1" PARAMETERS="'name=a value with spaces'" OUT=folder WORKERS=2 STYLE=paper.mplstyle
 	@exec "$(PY)" -m speclab reproduce --fetch --profile "$(PROFILE)" --out "$(OUT)" --workers "$(WORKERS)" $(NOTEBOOKS:%=--notebook '%') --SET "$$SET" --PARAMETERS "$$PARAMETERS"
 
 pair: $(READY) ## download, and convert if needed, the models of PROFILE (smollm: 93 MB, once)

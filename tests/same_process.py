@@ -3,12 +3,13 @@ imports take longer than most of our small notebooks.
 """
 
 import multiprocessing
-import os
 
 import nbformat
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from papermill.engines import Engine, papermill_engines
+
+from speclab.run import reproduce
 
 FORK = multiprocessing.get_context("fork")
 
@@ -19,9 +20,8 @@ class SameProcess(Engine):
     @classmethod
     def execute_managed_notebook(cls, nb_man, kernel_name, **options):
         """Run cell by cell, up to the first that fails."""
-        folder = options["resources"]["metadata"]["path"]
         receiver, sender = FORK.Pipe(duplex=False)
-        process = FORK.Process(target=run_cells, args=(nb_man.nb.cells, folder, sender))
+        process = FORK.Process(target=run_cells, args=(nb_man.nb.cells, sender))
         process.start()
         sender.close()
         try:
@@ -32,9 +32,8 @@ class SameProcess(Engine):
             process.join()
 
 
-def run_cells(cells, folder, sender):
+def run_cells(cells, sender):
     """Run the cells here, up to the first that fails, and send them with their outputs."""
-    os.chdir(folder)
     shell = InteractiveShell.instance()
     for index, cell in enumerate(cells):
         if cell.cell_type != "code":
@@ -78,5 +77,8 @@ def told(error, shell):
 
 
 def use_no_kernel(patch):
-    """Let papermill run cells in copies of this process."""
+    """Let papermill run cells, and `make reproduce` record, in copies of this process."""
+    patch.setattr(reproduce, "get_context", lambda _: FORK)
+    for variable in ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "SPECLAB_OUT"):
+        patch.setenv(variable, "")  # so that it is as before at the end
     patch.setitem(papermill_engines._engines, None, SameProcess)

@@ -28,7 +28,7 @@ PURE = (
     "study.profiles",
     "show.notebook",
     "show.tables",
-    "show.redraw",
+    "show.figure_files",
     "study.runs",
     "lab.published",
     "lab.texts",
@@ -63,7 +63,7 @@ ONLY = {
     },
     "gptqmodel": {"models.pairs", "drafts.quantise"},
     "speculators": {"models.head"},
-    "papermill": {"run.reproduce", "run.parameters"},
+    "papermill": {"run.reproduce"},
     "nbconvert": {"run.report", "run.pages"},
     "ray": {"cli.workers"},
     "data": set(),  # scripts that made the data use the package, never the reverse

@@ -157,7 +157,7 @@ def test_the_command_line(command, word, place, refused):
         ("--set 'notes={licence: &a [*a]}'", "recursive"),
         ("--set 'prompts=no such #5.jsonl'", "no such #5.jsonl;"),
         ("--set 'traces=no such #5' --set nonsense=[1]", "'nonsense'"),
-        ("--parameter 'gama=3 #4'", "unknown parameter 'gama'"),
+        ("--parameter 'gama=3 #4'", "parameter 'gama': did you mean 'gammas'"),
         ("--SET 'seed=1 \"prompts=it is #5.jsonl\"'", "it is #5.jsonl;"),
         ("--SET 'seed=1 prompts=my file'", "SET: 'file' is no NAME=VALUE"),
         ("--PARAMETERS 'log=my log'", "PARAMETERS: 'log' is no NAME=VALUE"),
@@ -186,7 +186,7 @@ def test_a_notebook_gets_the_value_as_it_was_written(option, name, value, place,
         main(shlex.split(f"reproduce --profile profile.yaml --notebook 14_your_log {option}")) == 0
     )
     ((notebook,),) = (call.notebooks for call in calls)
-    assert notebook.values[name] == value
+    assert notebook.changed[name] == value
 
 
 def test_the_command_that_log_prints_studies_the_log(place, monkeypatch, capsys):
@@ -198,7 +198,7 @@ def test_the_command_that_log_prints_studies_the_log(place, monkeypatch, capsys)
     calls = []
     monkeypatch.setattr(reproduce, "reproduce", lambda call, _: calls.append(call))
     assert main(shlex.split(command)) == 0
-    assert Path(calls[0].notebooks[0].values["log"]) == place / "my log #5: [new]"
+    assert Path(calls[0].notebooks[0].changed["log"]) == place / "my log #5: [new]"
 
 
 def test_wrong_names_are_named_with_one_list_of_what_is_allowed(place, capsys):
@@ -228,7 +228,6 @@ def special(kind, path):
 
 
 OF_FILES = (
-    "figure 02/speed-up --out odd.pdf",
     f"{DECODE} --out odd.pdf",
     "explore run --out odd.pdf",
     "export tiny/greedy --for vllm --profile-json odd.pdf",

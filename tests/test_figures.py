@@ -2,10 +2,7 @@
 column. Helpers draw the numbers that they get.
 """
 
-import json
 import re
-import subprocess
-import sys
 from itertools import combinations, pairwise
 
 import matplotlib
@@ -20,8 +17,8 @@ from matplotlib.text import Text
 from numpy.testing import assert_allclose
 from pandas.testing import assert_frame_equal
 
-from speclab.cli.commands import main
-from speclab.show import drawings, figures, redraw, style, tables
+from speclab.plain import read_json
+from speclab.show import drawings, figure_files, figures, style, tables
 from speclab.study.profiles import ROOT
 from speclab.tree import chain, static_tree
 
@@ -37,13 +34,9 @@ FRAME = pd.DataFrame(
 CAPTION = "What code and chat have (50 %)."
 
 
-def kept(folder, frame=FRAME, function=figures.facets, slug="by-domain"):
-    """A figure's data and recipe in the folder of a notebook."""
-    options = {}
-    if function is figures.facets:
-        options = {"x": "estimator", "kind": "points"}
-    redraw.keep_recipe(function, frame, folder, slug, CAPTION, options)
-    return folder
+def points():
+    """A figure of FRAME."""
+    return figures.facets(FRAME, x="estimator", kind="points")
 
 
 @pytest.fixture
@@ -56,11 +49,15 @@ def place(tmp_path):
 
 
 def test_files_are_the_same_bytes_and_say_what_they_are(place, tmp_path):
-    for folder in (place, tmp_path / "again" / "mine" / "02"):
-        redraw.write_pictures(kept(folder), "by-domain")
-    for end in (".png", ".pdf", ".svg", "-column.pdf", "-column.png"):
-        here, there = ((folder / f"by-domain{end}").read_bytes() for folder in (place, folder))
-        assert here == there
+    again = tmp_path / "again" / "mine" / "02"
+    for folder in (place, again):
+        figure_files.save_figure(points, FRAME, folder, "by-domain", CAPTION)
+    names = {f"by-domain{end}" for end in (".png", ".pdf", ".svg", "-column.pdf", "-column.png")}
+    names |= {"by-domain.csv", figure_files.CAPTIONS}
+    assert {path.name for path in place.iterdir()} == names
+    assert all((place / name).read_bytes() == (again / name).read_bytes() for name in names)
+    assert read_json(place / figure_files.CAPTIONS, "") == {"by-domain": CAPTION}
+    assert_frame_equal(pd.read_csv(place / "by-domain.csv"), FRAME)
     png, pdf, svg = ((place / f"by-domain.{kind}").read_bytes() for kind in ("png", "pdf", "svg"))
     assert figures.plt.imread(place / "by-domain.png").shape[1] == 1400
     assert b"/Title (by domain \\(02, mine\\))" in pdf and CAPTION[:4].encode() in pdf
@@ -74,16 +71,31 @@ def test_files_are_the_same_bytes_and_say_what_they_are(place, tmp_path):
     assert_allclose(sizes, [style.TWO_COLUMNS, style.ONE_COLUMN])
 
 
+def test_pdfs_have_no_title(place):
+    """A paper has its own captions."""
+    for slug, title in (("bare", ""), ("told", "Code is accepted more often than chat")):
+        figure_files.save_figure(points, FRAME, place, slug, CAPTION, title)
+    bare, told = ([*place.glob(f"{slug}*.pdf")] for slug in ("bare", "told"))
+    heights = [
+        [re.search(rb"/MediaBox \[ (.+?) \]", path.read_bytes())[1] for path in sorted(paths)]
+        for paths in (bare, told)
+    ]
+    assert heights[0] == heights[1] and len(heights[0]) == 2
+    svgs = [(place / f"{slug}.svg").read_text() for slug in ("bare", "told")]
+    assert ["Code is accepted" in re.sub("<title>.*?</title>", "", svg) for svg in svgs] == [
+        False,
+        True,
+    ]
+
+
 @pytest.mark.parametrize("inches", [style.TWO_COLUMNS, style.ONE_COLUMN])
-def test_a_title_stands_above_everything_and_a_stamp_across(place, inches):
-    kept(place, slug="bare")
+def test_a_title_stands_above_everything_and_a_stamp_across(inches):
     title = "Code is accepted more often than chat under both estimators, by 20 points"
-    options = {"x": "estimator", "kind": "points"}
-    words = {"title": title, "stamp": "timing unreliable"}
-    redraw.keep_recipe(figures.facets, FRAME, place, "told", CAPTION, options, **words)
-    bare, told = (redraw.figure_of(place, slug, inches) for slug in ("bare", "told"))
+    bare = figure_files.draw_styled(points, inches)
+    told = figure_files.draw_styled(points, inches, title, "timing unreliable")
     above, stamp = told.texts[-2:]
-    assert above.get_text().replace("\n", " ") == title and stamp.get_text() == words["stamp"]
+    assert above.get_text().replace("\n", " ") == title
+    assert stamp.get_text() == "timing unreliable"
     assert told.get_figheight() > bare.get_figheight()
     lowest = above.get_window_extent().y0
     others = [*told.axes, *told.legends, *told.texts[:-2]]
@@ -91,101 +103,23 @@ def test_a_title_stands_above_everything_and_a_stamp_across(place, inches):
     assert above.get_window_extent().x1 < told.bbox.x1
     panels = [one.axes[0].get_window_extent().height for one in (bare, told)]
     assert_allclose(*panels, atol=1)
-    without = redraw.figure_of(place, "told", inches, title="")
-    assert without.texts[-2].get_text() == "" and redraw.title_of(place, "told").startswith(title)
 
 
-def test_data_are_read_as_they_were_written(place):
-    frame = pd.DataFrame(
-        {
-            "domain": ["NA", "007", "", "日本"],
-            "gamma": [1, 2, 3, 4],
-            "is_drafted": [True, False, True, True],
-            "estimate": [0.1 + 0.2, 1 / 3, np.nan, 1e-17],
-            "low": np.nan,
-            "high": [1.0, 2.0, 3.0, np.inf],
-        }
-    )
-    kept(place, frame)
-    texts = redraw.recipes_in(place)["by-domain"]["texts"]
-    assert_frame_equal(redraw.data_of(place / "by-domain.csv", texts), frame, check_dtype=False)
-
-
-def test_the_verb_draws_what_the_notebook_drew_and_other_widths_and_fonts(
-    place, tmp_path, monkeypatch, capsys
+def test_a_readers_style_file_is_used_and_missing_glyphs_are_said_once(
+    tmp_path, monkeypatch, capsys
 ):
-    redraw.write_pictures(kept(place), "by-domain")
-    monkeypatch.chdir(tmp_path)
-    call = ["figure", "02/by-domain", "--profile", "mine", "--figures", str(tmp_path / "figures")]
-    for kind in redraw.FORMATS:
-        assert main([*call, "--format", kind]) == 0
-        drawn = (tmp_path / f"02-by-domain.{kind}").read_bytes()
-        assert drawn == (place / f"by-domain.{kind}").read_bytes()
-    assert main([*call, "--width", "3.4", "--out", "column.pdf"]) == 0
-    assert (tmp_path / "column.pdf").read_bytes() == (place / "by-domain-column.pdf").read_bytes()
-    look = ["--width", "5", "--height", "3", "--font", "DejaVu Serif", "--size", "9"]
-    assert main([*call, *look, "--out", "other.svg"]) == 0
-    svg = (tmp_path / "other.svg").read_text()
-    assert 'width="360pt" height="216pt"' in svg and "9px; font-family: 'DejaVu Serif'" in svg
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["03/by-domain"], "notebook '03' has no figures in"),
-        (["02/by-domian"], "did you mean 'by-domain'?"),
-        (["02/by-domain", "--font", "DejaVu Serf"], "installed fonts: DejaVu Serif, "),
-        (["02/by-domain", "--width", "21"], "1<=x<=20"),
-        (["02/by-domain", "--format", "eps"], "'pdf', 'svg', 'png'"),
-        (["02/by-domain", "--out", "a.eps"], "must end in .pdf, .svg or .png"),
-        (["02/by-domain", "--out", "a.svg", "--format", "pdf"], "must end in .pdf"),
-    ],
-)
-def test_what_cannot_be_drawn_is_said_in_one_line(place, options, said, capsys):
-    kept(place)
-    folder = str(place.parents[1])
-    assert main(["figure", "--profile", "mine", "--figures", folder, *options]) == 2
-    error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        ("os.system", "is not a function of speclab"),
-        ("speclab.cli.commands.main", "does not draw a figure"),
-        ("speclab.show.figures.nothing", "does not draw a figure"),
-        ("speclab.nowhere.draw", "does not draw a figure"),
-    ],
-)
-def test_a_recipe_names_a_function_of_the_package_that_draws(place, function, said):
-    kept(place)
-    path = place / redraw.RECIPES
-    recipes = json.loads(path.read_text())
-    recipes["by-domain"]["function"] = function
-    path.write_text(json.dumps(recipes))
-    with pytest.raises(ValueError, match=said):
-        redraw.figure_of(place, "by-domain")
-
-
-def test_drawing_again_needs_no_torch(place):
-    kept(place)
-    kept(place, TREE, drawings.draw_tree, "tree")
-    script = (
-        "import sys; from pathlib import Path; from speclab.show import redraw\n"
-        f"print(bool(redraw.redraw_all(Path({str(place)!r}))), 'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout == "True False\n", done.stderr
-
-
-def test_missing_glyphs_are_said_once(place, capsys):
+    rules = tmp_path / "paper.mplstyle"
+    rules.write_text("font.family: DejaVu Serif\nlines.linewidth: 3\n")
+    monkeypatch.setenv(figures.STYLE, str(rules))
+    figures.check_style()
+    with figures.styled():
+        assert figures.rcParams["font.family"] == ["DejaVu Serif", style.FONT]
+        assert figures.rcParams["lines.linewidth"] == 3
     frame = FRAME.replace({"domain": {"code": "日本"}})
     for _ in range(2):
-        redraw.figure_of(kept(place, frame), "by-domain", font="DejaVu Serif")
+        figure_files.draw_styled(lambda: figures.facets(frame, x="estimator", kind="points"))
     error = capsys.readouterr().err
-    assert error.count("font: DejaVu Serif lacks") == 1 and "--font" in error
+    assert error.count("no font of the figures has Glyph") == 1 and "STYLE=" in error
 
 
 # ---- looks ---------------------------------------------------------------------------------------
@@ -238,7 +172,7 @@ def test_the_same_axis_has_the_same_ticks_at_every_width(most, ticks):
     rows = [[panel, gamma, 2.0, 1.0, 3.0] for panel in "abc" for gamma in range(1, most + 1)]
     frame = pd.DataFrame(rows, columns=["panel", "gamma", "estimate", "low", "high"])
     for width in (style.TWO_COLUMNS, style.ONE_COLUMN):
-        figure = redraw.draw_styled(
+        figure = figure_files.draw_styled(
             lambda: figures.facets(frame, "gamma", "panel", columns="panel"), width
         )
         drawn = [axes for axes in figure.axes if axes.axison]
@@ -273,8 +207,8 @@ def test_the_explorer_has_the_colours_of_the_figures():
 def test_names_are_shown_as_they_are():
     names = ["_under", "$x_1$ & $y", "a|b", "<b>*c*</b>"]
     frame = pd.concat([FRAME[:1].assign(domain=name) for name in names])
-    figure = redraw.draw_styled(lambda: figures.facets(frame, "domain", kind="points"))
-    svg = redraw.picture(figure, "svg").decode()
+    figure = figure_files.draw_styled(lambda: figures.facets(frame, "domain", kind="points"))
+    svg = figure_files.picture(figure, "svg").decode()
     for shown in ("_under", "$x_1$ &amp; $y", "a|b", "&lt;b&gt;*c*&lt;/b&gt;"):
         assert svg.count(shown) >= 2, "under the axis and in the legend"
 
@@ -290,7 +224,7 @@ def test_a_long_name_leaves_room_for_the_panels(name, width, capsys):
         lambda: figures.strips(dots, "tokens"),
         lambda: figures.facets(panels, **bars),
     ):
-        figure = redraw.draw_styled(draw, width)
+        figure = figure_files.draw_styled(draw, width)
         for axes in figure.axes:
             panel = axes.get_window_extent()
             assert panel.width > 0.1 * figure.bbox.width and panel.height > 30
@@ -370,7 +304,7 @@ def test_a_figure_of_any_size_is_legible_and_fits_a_page(kind, width, domains, p
     x = "domain"
     if kind == "lines":
         frame, x = pd.concat([frame.assign(gamma=1), frame.assign(gamma=2)]), "gamma"
-    figure = redraw.draw_styled(
+    figure = figure_files.draw_styled(
         lambda: figures.facets(frame, x, columns="name", kind=kind, y="share of tokens"), width
     )
     assert figure.get_figwidth() == width and figure.get_figheight() <= style.TALLEST
@@ -400,7 +334,7 @@ def tree_of(tree, accepted):
     count = tree.size + 1
     labels = [f" t{i}" for i in range(count)]
     odds = np.linspace(0.9, 0.1, count)
-    return redraw.tree_frame(tree, labels, odds, odds / 2, np.isin(np.arange(count), accepted))
+    return drawings.tree_frame(tree, labels, odds, odds / 2, np.isin(np.arange(count), accepted))
 
 
 TREE = tree_of(static_tree(3, 2, 8), [1, 3, 8])
@@ -425,7 +359,7 @@ def test_drawn_tree_shows_every_token_with_its_probabilities():
 def test_each_line_of_a_tree_runs_from_box_to_box(tree, width):
     """It ends on the outlines of both boxes, on the sides that face each other."""
     frame = tree_of(tree, [1])
-    figure = redraw.draw_styled(lambda: drawings.draw_tree(frame), width)
+    figure = figure_files.draw_styled(lambda: drawings.draw_tree(frame), width)
     figure.draw_without_rendering()
     boxes = figure.axes[0].texts
     assert len(boxes) == tree.size + 1
@@ -445,7 +379,7 @@ def test_each_line_of_a_tree_runs_from_box_to_box(tree, width):
 def test_boxes_of_any_tree_stand_apart(width, tree):
     last = int(tree.depth.argmax())
     path = [last, *(node for node in tree.parent[[last]] if node)]
-    figure = redraw.draw_styled(lambda: drawings.draw_tree(tree_of(tree, path)), width)
+    figure = figure_files.draw_styled(lambda: drawings.draw_tree(tree_of(tree, path)), width)
     assert figure.get_figheight() <= style.TALLEST
     figure.draw_without_rendering()
     boxes = [text.get_bbox_patch().get_window_extent() for text in figure.axes[0].texts]

@@ -1,4 +1,4 @@
-"""What a person reads: no private idioms, answers that fit one look, a title on every figure."""
+"""What a person reads: no private idioms, answers that fit one look."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import pytest
 from conftest import committed
 
 from speclab.plain import read_json
-from speclab.show import notebook, redraw
+from speclab.show import notebook
 from speclab.study.profiles import ROOT
 
 IDIOMS = re.compile(
@@ -54,16 +54,3 @@ def test_an_answer_that_is_too_long_is_known():
 @pytest.mark.parametrize("where", ANSWERS)
 def test_answers_are_short(where):
     assert notebook.too_long(ANSWERS[where]) == ""
-
-
-def test_every_figure_says_what_it_shows():
-    folders = [path.parent for path in committed(f"figures/*/*/{redraw.RECIPES}")]
-    if not folders:
-        pytest.skip("the figures are not the committed ones")
-    titles = {
-        f"{folder.parent.name}/{folder.name}/{slug}": recipe.get("title", "")
-        for folder in folders
-        for slug, recipe in redraw.recipes_in(folder).items()
-    }
-    assert [name for name, title in titles.items() if not title] == []
-    assert [title for title in titles.values() if len(title) > 100 or title.endswith(".")] == []

@@ -19,7 +19,7 @@ from speclab.__main__ import main
 from speclab.drafts import shipped
 from speclab.lab import stopping
 from speclab.models import pairs
-from speclab.show import redraw, style
+from speclab.show import figure_files, tables
 from speclab.study import runs
 from speclab.study.profiles import load_profile
 
@@ -70,11 +70,12 @@ def quick(monkeypatch, tiny_pair):
     what is resampled or fitted on many values is so on a few.
     """
 
-    def laid_out(folder, slug):
-        redraw.figure_of(folder, slug, style.TWO_COLUMNS)
+    def laid_out(draw, frame, folder, slug, *_):
+        figure_files.draw_styled(draw)
+        tables.write_values(tables.flat(frame), folder, slug)
         (folder / f"{slug}.png").write_bytes(slug.encode())
 
-    monkeypatch.setattr(redraw, "write_pictures", laid_out)
+    monkeypatch.setattr(figure_files, "save_figure", laid_out)
     for module in (pairs, record):
         monkeypatch.setattr(module, "load_pair", lambda profile: tiny_pair)
     monkeypatch.setattr(shipped, "shipped_drafts", lambda pair: [])

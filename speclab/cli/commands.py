@@ -437,8 +437,11 @@ def _plan(profile, notebooks, changes) -> None:
     import torch
 
     from speclab.cli.run_plan import lines_of_plan
+    from speclab.run import parameters
 
-    for line in lines_of_plan(load_profile(profile, changes), notebooks, torch.cuda.device_count()):
+    settings = load_profile(profile, changes)
+    parameters.of_profile(settings)
+    for line in lines_of_plan(settings, notebooks, torch.cuda.device_count()):
         echo(line)
 
 

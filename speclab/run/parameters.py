@@ -7,17 +7,39 @@ each element.
 """
 
 import ast
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import papermill
-from pydantic import Field, TypeAdapter, ValidationError
-
-from speclab.plain import brief, near, notice
+from speclab.cli.run_plan import chosen
+from speclab.plain import brief, near, notice, read_json
+from speclab.study.profiles import ROOT, Profile
 
 OF_PAIR = ("profile", "overrides")  # they are checked as a profile, not here
+LINE = re.compile(r"^(\w+): \w+ = (.+?)(?:  # ([^;\n]*).*)?$", re.MULTILINE)
+# parameters that notebooks no longer have, by what to do instead
+GONE = {
+    "a test holds the decoder equal to the replay": "decoded_gammas decoded_prompts",
+    "notebook 10 measures time": "decoded_gamma decoded_prompts_per_domain decoded_tokens rounds "
+    "pass_repeats pass_tries new_tokens check_prompts check_repeats probes probe_prompts",
+    "notebook 10 shows batches": "batches streams mix load requests",
+    "the article's numbers stand in notebooks 08 and 11": "article_int4 article_cost",
+    "use n_bins": "bins",
+    "bins of entropy are no longer shown": "entropy_bins",
+    "notebook 13 reads all public runs": "public_runs",
+    "drift along the log is a table": "parts",
+    "use gammas": "tried",
+    "notebook 09 compares four policies": "dynamic cost_margin router",
+    "use wanted": "wanted_overlap",
+    "notebook 07 makes no class by a cut; cuts sets the surface": "sure",
+    "notebook 08 shows three depths": "deepest",
+    "notebook 11 judges no claim about costs": "cs slopes",
+    "notebook 11 reads no records of the authors": "author_records",
+    "use max_gamma": "largest_gamma",
+    "intervals are 95 % intervals": "level",
+}
 
 
 @dataclass(frozen=True)
@@ -30,48 +52,15 @@ class Parameter:
 
 def parameters_of(notebook: Path) -> dict[str, Parameter]:
     """The parameters of a notebook by name, from its parameters cell."""
-    parameters = {}
-    for name, row in papermill.inspect_notebook(notebook).items():
-        default = ast.literal_eval(row["default"])
-        allowed = row["help"].partition(";")[0]
-        parameters[name] = Parameter(default, allowed)
-    return parameters
+    book = read_json(notebook, "`make notebooks` writes it from its .py")
+    tagged = [cell for cell in book["cells"] if "parameters" in cell["metadata"].get("tags", ())]
+    lines = LINE.findall("".join(line for cell in tagged for line in cell["source"]))
+    return {name: Parameter(ast.literal_eval(default), allowed) for name, default, allowed in lines}
 
 
-# parameters that notebooks no longer have, and what to do instead
-EQUAL = "a test holds the decoder equal to the replay, for every gamma"
-TIMED = "notebook 10 measures time"
-GONE = {
-    **dict.fromkeys(["decoded_gammas", "decoded_prompts"], EQUAL),
-    **dict.fromkeys(["decoded_gamma", "decoded_prompts_per_domain", "decoded_tokens"], TIMED),
-    **dict.fromkeys(["pass_repeats", "pass_tries", "rounds", "new_tokens"], TIMED),
-    "article_int4": "the article's number stands in notebook 08",
-    "bins": "use n_bins",
-    "entropy_bins": "bins of entropy are no longer shown",
-    "public_runs": "notebook 13 reads all public runs",
-    "article_cost": "the article's cost stands in notebook 11",
-    "parts": "drift along the log is a table",
-    "tried": "use gammas",
-    "batches": "notebook 10 has the batches of a server",
-    **dict.fromkeys(["streams", "mix", "load", "requests"], "notebook 10 shows batches"),
-    **dict.fromkeys(["dynamic", "cost_margin", "router"], "notebook 09 compares four policies"),
-    **dict.fromkeys(["check_prompts", "check_repeats", "probes", "probe_prompts"], TIMED),
-    "wanted_overlap": "use wanted",
-    "sure": "notebook 07 makes no class by a cut; cuts sets the surface",
-    "deepest": "notebook 08 shows three depths",
-    **dict.fromkeys(["cs", "slopes"], "notebook 11 judges no claim about costs"),
-    "author_records": "notebook 11 reads no records of the authors",
-    "largest_gamma": "use max_gamma",
-    "level": "intervals are 95 % intervals",
-}
-
-
-def without_gone(values: dict[str, Any], known: Iterable[str], where: str) -> dict[str, Any]:
-    """A profile's parameters of a notebook without those that are GONE, which are reported."""
-    gone = [name for name in values if name in GONE and name not in known]
-    for name in gone:
-        notice(f"{where}: parameter {name!r} is gone and ignored: {GONE[name]}")
-    return {name: value for name, value in values.items() if name not in gone}
+def why_gone(name: str) -> str:
+    """What to do without a parameter that notebooks no longer have; "" for any other name."""
+    return next((why for why, names in GONE.items() if name in names.split()), "")
 
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
@@ -84,48 +73,60 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
                 f"parameter {name!r} chooses the pair: pass it as --profile and --set "
                 "(make: PROFILE=… SET=…)"
             )
-        if name in GONE and name not in known:
-            raise ValueError(f"parameter {name!r} is gone: {GONE[name]}")
         if name not in known:
-            raise ValueError(f"unknown parameter {name!r}: {near(name, known)}")
+            raise ValueError(f"parameter {name!r}: {why_gone(name) or near(name, known)}")
 
 
-def check_values(values: dict[str, Any], known: dict[str, Parameter]) -> None:
-    """Raise ValueError for a value that has another type than the default, or is not allowed."""
-    for name, parameter in known.items():
-        if name in OF_PAIR:
-            continue
-        default, allowed = parameter.default, parameter.allowed
-        try:
-            kind = type_of(default, allowed, values)
-            TypeAdapter(kind).validate_python(values[name], strict=True)
-        except ValidationError:
-            raise ValueError(
-                f"parameter {name}={brief(values[name])}: allowed is {allowed}, in the form of "
-                f"{default!r}"
-            ) from None
-
-
-def type_of(default: Any, allowed: str, values: dict[str, Any]) -> Any:
-    """The type of the allowed values, for pydantic.
-
-    It is the type of the default; whole numbers count as numbers too. The first element of a list
-    or dict sets the type of all its elements, and an empty default means numbers. A list may be
-    empty only if anything is allowed or the default is empty. values: all parameters, for ranges
-    whose bound is another parameter.
+def of_profile(profile: Profile) -> dict[str, dict[str, Any]]:
+    """The parameters that a profile sets in single notebooks, by notebook. Those that are GONE are
+    reported and left out. Raises ValueError for unknown notebooks and names, and as `values_of`.
     """
-    if isinstance(default, (list, dict)):
-        is_dict = isinstance(default, dict)
-        first, *_ = [*(default.values() if is_dict else default), 0.0]
-        element = type_of(first, allowed, values)
-        kind: Any = dict[str, element] if is_dict else list[element]  # type: ignore[valid-type]
-        least = int(bool(default) and allowed != "any")
-        return Annotated[kind, Field(min_length=least)]
+    found: dict[str, dict[str, Any]] = {}
+    for notebook, values in profile.notebooks.items():
+        [path] = chosen([notebook], ROOT)
+        known, there = parameters_of(path), found.setdefault(path.stem, {})
+        for name, value in values.items():
+            if name not in known and why_gone(name):
+                notice(f"{profile.name}: {notebook}: {name!r} is ignored: {why_gone(name)}")
+            else:
+                there[name] = value
+        check_names(there, known)
+        values_of(there, known)
+    return found
+
+
+def values_of(given: dict[str, Any], known: dict[str, Parameter]) -> dict[str, Any]:
+    """The values of all parameters, given ones before defaults. Raises ValueError for a value that
+    has another type than the default, or is not allowed.
+    """
+    values = {name: given.get(name, parameter.default) for name, parameter in known.items()}
+    for name, value in values.items():
+        usual, allowed = known[name].default, known[name].allowed
+        if name not in OF_PAIR and not is_allowed(value, usual, allowed, values):
+            raise ValueError(
+                f"parameter {name}={brief(value)}: allowed is {allowed}, in the form of {usual!r}"
+            )
+    return values
+
+
+def is_allowed(value: Any, usual: Any, allowed: str, values: dict[str, Any]) -> bool:
+    """Whether a value has the type of its default `usual` and is within the allowed values.
+
+    Whole numbers count as numbers too. The first element of a list or dict sets the type of all its
+    elements, and an empty default means numbers. A list may be empty only if anything is allowed or
+    the default is empty. values: all parameters, for ranges that end at another parameter.
+    """
+    kinds = (int, float) if isinstance(usual, float) else (type(usual),)
+    if type(value) not in kinds:
+        return False
+    if isinstance(usual, dict):
+        return is_allowed([*value.values()], [*usual.values()], allowed, values)
+    if isinstance(usual, list):
+        is_enough = bool(value or not usual or allowed == "any")
+        return is_enough and all(
+            is_allowed(one, [*usual, 0.0][0], allowed, values) for one in value
+        )
     if allowed.startswith("one of "):
-        words = allowed.removeprefix("one of ").split(", ")
-        return Literal[tuple(type(default)(word) for word in words)]
+        return str(value) in allowed.removeprefix("one of ").split(", ")
     low, to, high = allowed.partition(" to ")
-    if not to:
-        return type(default)
-    ends = [type(default)(values.get(end, end)) for end in (low, high)]
-    return Annotated[type(default), Field(ge=ends[0], le=ends[1])]
+    return not to or float(low) <= value <= float(values.get(high, high))

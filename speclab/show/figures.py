@@ -13,12 +13,13 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle, product
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib import font_manager, rcParams
+from matplotlib import font_manager, rc_params_from_file, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.mathtext import math_to_image
@@ -59,6 +60,22 @@ def styled(width: float = style.TWO_COLUMNS) -> Iterator[None]:
         rcParams["figure.figsize"] = (width, style.TALLEST)
         rcParams["font.family"] = list(dict.fromkeys([*rcParams["font.family"], style.FONT]))
         yield
+
+
+def check_style() -> None:
+    """Make the path of the reader's style file absolute. ValueError: it is missing, or sets nothing
+    that matplotlib knows.
+    """
+    path = Path(os.environ[STYLE]).absolute()
+    os.environ[STYLE] = str(path)
+    try:
+        settings = path.is_file() and rc_params_from_file(
+            path, fail_on_error=True, use_default_template=False
+        )
+    except ValueError as error:
+        raise ValueError(f"STYLE={path}: {error}") from None
+    if not settings:
+        raise ValueError(f"STYLE={path}: this is no style file of matplotlib")
 
 
 def width() -> float:

@@ -870,13 +870,14 @@ def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[Facts]:
         of_pair = part["pair"]
         job = replace(job, few_rows={name: of_pair[name]["few_rows"] for name in MODELS})
     if missing:
-        # a page of `make reproduce` (SPECLAB_OUT) shows no bar
-        hidden = bool(os.environ.get("SPECLAB_OUT")) and not sys.stderr.isatty()
-        bar = {"desc": f"record {job.profile.name}", "total": len(missing), "unit": "block"}
-        bar["disable"] = hidden
-        for done in tqdm(engine(job, missing), **bar):
+        # a log gets lines instead of a bar, and a page of `make reproduce` (SPECLAB_OUT) neither
+        is_log, what = not sys.stderr.isatty(), f"record {job.profile.name}"
+        blocks = tqdm(engine(job, missing), what, len(missing), unit="block", disable=is_log)
+        for done in blocks:
             facts[done.index] = done.facts
             write_part(folder, job.blocks[done.index], done)
+            if is_log and not os.environ.get("SPECLAB_OUT"):
+                notice(f"{what}: block {len(facts)} of {len(known)}")
     return [facts[index] for index in known]
 
 
