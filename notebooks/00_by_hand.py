@@ -18,21 +18,13 @@ draws: int = 4000  # 100 to 1000000; words drawn under each rule in section 4
 blocks_each: int = 500  # 10 to 100000; blocks decoded for each gamma in section 7, roughly
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
-# missing, it is cloned from SPECLAB_REPO.
-# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
-import importlib.util, os, pathlib, subprocess, sys
+# The kit is around this folder or in the environment, else SPECLAB_REPO is cloned and installed.
+import importlib.util, os, subprocess, sys
 
-places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
-if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
-    places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
-if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
-    subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/study").is_dir():
-    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
-if str(kit) not in sys.path:
-    sys.path.insert(0, str(kit))
+kit = next((p for p in (".", "..") if os.path.isdir(f"{p}/speclab/cli")), "speclab-kit")
+if not os.path.exists(kit) and not importlib.util.find_spec("speclab"):
+    subprocess.run(["git", "clone", "--depth=1", os.environ["SPECLAB_REPO"], kit], check=True)
+sys.path.insert(0, os.path.abspath(kit))
 from speclab.cli import hosted
 
 hosted.prepare()
@@ -276,7 +268,8 @@ assert [step.tokens[-1] for step in steps] == last_words
 # * **`point-mass`** accepts $x$ with probability $p(x)$. After a rejection it draws from $p$
 #   without $x$. This rule is lossless too.
 # * **`ratio`** accepts $x$ with probability $\min(1, p(x)/q(x))$, as if $x$ had been drawn.
-# * **`typical`** accepts $x$ whenever $p(x)$ is above a threshold.
+# * **`typical`** accepts $x$ whenever $p(x)$ is above a threshold. Here that is at most 0.09, so it
+#   always writes *dog*.
 
 # %% tags=["by-hand"]
 best = np.eye(5)[q.argmax()]  # all probability on the draft's best word
@@ -415,7 +408,8 @@ print(*(words[token] for token in alone[1:]))
 
 # %% [markdown]
 # The kit's decoder, which also runs real models, can run our two tables: the logits after a word
-# are the logarithms of its row.
+# are the logarithms of its row. `chain:3` is a chain of three words, `tree:2,2` a tree of depth 2
+# with two children per node.
 
 
 # %%

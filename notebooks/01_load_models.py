@@ -26,21 +26,13 @@ seed: int = 0  # 0 to 4294967295; decides a sampled text
 head: bool = False  # any; True: the pair's trained head drafts, if it has one
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
-# missing, it is cloned from SPECLAB_REPO.
-# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
-import importlib.util, os, pathlib, subprocess, sys
+# The kit is around this folder or in the environment, else SPECLAB_REPO is cloned and installed.
+import importlib.util, os, subprocess, sys
 
-places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
-if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
-    places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
-if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
-    subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/study").is_dir():
-    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
-if str(kit) not in sys.path:
-    sys.path.insert(0, str(kit))
+kit = next((p for p in (".", "..") if os.path.isdir(f"{p}/speclab/cli")), "speclab-kit")
+if not os.path.exists(kit) and not importlib.util.find_spec("speclab"):
+    subprocess.run(["git", "clone", "--depth=1", os.environ["SPECLAB_REPO"], kit], check=True)
+sys.path.insert(0, os.path.abspath(kit))
 from speclab.cli import hosted
 
 hosted.prepare()
@@ -119,8 +111,8 @@ notebook.show_table(pd.DataFrame([pieces(ids), ids], ["token", "number"]).T)
 # %% [markdown]
 # The runs of this kit hold the target's own text for every prompt, and at every position a tree of
 # tokens that the draft proposes there. We look at one text: the first with a tree of which the
-# target accepts `wanted` tokens and rejects the next. (Trees with tokens that are blank are hard to
-# read, so we skip them.)
+# target accepts two tokens (the parameter `wanted`) and rejects the next. (Trees with tokens that
+# are blank are hard to read, so we skip them.)
 
 # %%
 nodes = run.nodes.assign(accepted=score.reach(run.nodes) == 1)
@@ -153,7 +145,7 @@ ctx.say(
 # that is its own best token, then a child of that one, and so on:
 #
 # $$x \text{ is accepted} \Leftrightarrow
-#   x = \arg\max_y p(y) \text{ and all nodes before it are accepted.}$$
+#   x = \arg\max_y p(y) \text{ and its parent is accepted.}$$
 
 # %% tags=["by-hand"]
 one_tree = nodes[(nodes["prompt_id"] == where) & (nodes["position"] == at)]
@@ -193,7 +185,8 @@ ctx.table(table, "tree-nodes", digits=2, cells=shown, caption="The nodes of the 
 # position in the target's. 0 is the best.
 #
 # ## 4. How many passes does the whole text take?
-# Tree after tree, until the text ends. After an accepted path the target adds one token itself: a
+# Tree after tree, until the text ends. A block begins where the last one ended, so the tree of
+# section 3 may belong to no block. After an accepted path the target adds one token itself: a
 # **recovered** token if it rejected the next drafted ones, a **bonus** token if the path was
 # complete.
 
@@ -221,9 +214,9 @@ display(HTML(pictures.as_html(blocks, strings)))
 
 # %%
 ctx.answer(
-    "A draft proposes tokens, and a target checks them. So a text of "
-    f"{counted(len(text), 'token')} takes {counted(len(blocks), 'target pass')} instead of one per "
-    "token, and it stays the target's own text."
+    "A draft proposes tokens, and a target checks them. With trees of "
+    f"{counted(tree.size, 'token')}, a text of {counted(len(text), 'token')} takes "
+    f"{counted(len(blocks), 'target pass')} instead of one per token. It stays the target's own."
 )
 
 # %% [markdown]

@@ -20,21 +20,13 @@ cost_ratio: float = 0.1  # 0 to 10; the cost in the answer and on other prompts
 other_cost_ratios: list = [0.05, 0.15]  # 0 to 10; further costs in section 3
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
-# missing, it is cloned from SPECLAB_REPO.
-# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
-import importlib.util, os, pathlib, subprocess, sys
+# The kit is around this folder or in the environment, else SPECLAB_REPO is cloned and installed.
+import importlib.util, os, subprocess, sys
 
-places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
-if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
-    places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
-if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
-    subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/study").is_dir():
-    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
-if str(kit) not in sys.path:
-    sys.path.insert(0, str(kit))
+kit = next((p for p in (".", "..") if os.path.isdir(f"{p}/speclab/cli")), "speclab-kit")
+if not os.path.exists(kit) and not importlib.util.find_spec("speclab"):
+    subprocess.run(["git", "clone", "--depth=1", os.environ["SPECLAB_REPO"], kit], check=True)
+sys.path.insert(0, os.path.abspath(kit))
 from speclab.cli import hosted
 
 hosted.prepare()
@@ -72,8 +64,8 @@ costs = sorted({cost_ratio, *other_cost_ratios})
 #
 # ## 1. One text, cut into blocks
 # The target's text does not depend on $\gamma$ if it always takes its most likely token (greedy
-# text). Only the division into target passes changes. And after a correct token an ordinary draft
-# reads what it would read in a new block, so its recorded choice at every position is enough: no
+# text). Only the division into target passes changes. While the draft is right, it reads the
+# target's text. So its choice at each position, recorded once, is its choice in every block, and no
 # model runs here. The record of a text is called **trace**. It has one row per position.
 # `draft_rank` is the rank that the draft gave to the target's token, and 0 is the draft's best.
 
@@ -180,8 +172,10 @@ notebook.show_table(curves.at(gamma=gamma).wide(["temperature", "gamma"], "domai
 # $$S(\gamma, c) = \frac{\tau(\gamma)}{\gamma c + 1} .$$
 #
 # Your $c$ depends on your machine, so here are several. *As measured* has the costs of timing runs
-# ([10](10_wall_clock.ipynb)), if there are any of this pair. There checking more tokens takes
-# longer, too.
+# ([10](10_wall_clock.ipynb)), if there are any of this pair. There a block costs
+# $\gamma c + v(\gamma + 1) + o$: $v(n)$ is the time of a pass over $n$ tokens, and $o$ the time of
+# the loop around the passes, both in target passes over one token. Where $v$ has a step, a curve
+# has a dip.
 
 # %%
 MEASURED = "as measured"
@@ -270,10 +264,11 @@ ctx.table(
 )
 
 # %% [markdown]
-# ## 5. Why do two pages name two gammas?
-# The best gamma depends on the prompts, on the rule and on $c$, and a log knows less than a trace.
-# From a log, [14](14_your_log.ipynb) names the gamma with the highest estimated speed-up, because a
-# log does not say what follows a draft that was accepted in full. Here the log is our own blocks.
+# ## 5. Which gamma does another page name, and why?
+# The best gamma depends on the prompts, on the rule and on $c$. [14](14_your_log.ipynb) reads a log
+# instead of a trace. A log does not say what follows a draft that was accepted in full, so that
+# page estimates it. Here the log is our own blocks. For a decoder of yours the row with its prompts
+# and its cost counts.
 
 # %%
 best_sampled = best_of(speed_of(tau[sampled.name]))
@@ -302,16 +297,16 @@ ctx.table(
 said = []
 for each in dict.fromkeys([prompt_sets.OWN, last.name]):
     most = rows[each]["best gamma"].max()
-    gains = f"more than {most} drafted tokens never pay"
+    gains = f"no domain gains from more than {most} drafted tokens"
     if most == 0:
-        gains = "drafting never pays"
+        gains = "no domain gains from drafting"
     elif most == largest_gamma:
         gains = f"even {most} drafted tokens are not too many for every domain"
     said.append(f"On {sets[each].in_words} {gains}.")
 mean = curves.at(temperature=greedy.name, gamma=gamma).frame["estimate"].mean()
 ctx.record(headline=f"**{mean:.1f}** tokens per target pass with {gamma} drafted tokens")
 ctx.answer(
-    f"{' '.join(said)} A draft pass is assumed to cost {100 * cost_ratio:g} % of a target pass."
+    f"{' '.join(said)} A draft pass costs {100 * cost_ratio:g} % of a target pass (assumed)."
 )
 
 # %% [markdown]
@@ -332,7 +327,6 @@ ctx.answer(
 # evenly.</details>
 #
 # ## What this does not show
-# Trees ([09](09_budgets_and_routing.ipynb)), copied drafts ([08](08_better_drafts.ipynb)), a pass
-# that takes longer for more tokens, and time: all numbers here are counts
-# ([10](10_wall_clock.ipynb) measures). The best gamma was chosen on the prompts that it is shown
-# for.
+# Trees ([09](09_budgets_and_routing.ipynb)), copied drafts ([08](08_better_drafts.ipynb)), and
+# time: all numbers here are counts, and *as measured* divides them by measured costs. The best
+# gamma was chosen on the prompts that it is shown for.

@@ -17,21 +17,13 @@ overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_
 level: float = 0.05  # 0.0001 to 0.5
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
-# missing, it is cloned from SPECLAB_REPO.
-# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
-import importlib.util, os, pathlib, subprocess, sys
+# The kit is around this folder or in the environment, else SPECLAB_REPO is cloned and installed.
+import importlib.util, os, subprocess, sys
 
-places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
-if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
-    places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
-if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
-    subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/study").is_dir():
-    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
-if str(kit) not in sys.path:
-    sys.path.insert(0, str(kit))
+kit = next((p for p in (".", "..") if os.path.isdir(f"{p}/speclab/cli")), "speclab-kit")
+if not os.path.exists(kit) and not importlib.util.find_spec("speclab"):
+    subprocess.run(["git", "clone", "--depth=1", os.environ["SPECLAB_REPO"], kit], check=True)
+sys.path.insert(0, os.path.abspath(kit))
 from speclab.cli import hosted
 
 hosted.prepare()
@@ -125,7 +117,7 @@ ctx.plot(
 # chosen there, so there the difference tends to be too large. Last, how much smaller or larger it
 # is on other prompts (`change`). A set that has other prompts is resampled by itself, and the
 # smaller set decides how wide the interval is. With and without the wrapper a problem is the same,
-# so both are drawn together.
+# so both are drawn together. A domain in which a set has no new texts keeps its number.
 
 
 # %%
@@ -207,8 +199,9 @@ expected = {domain: for_a_new_prompt(of_own[domain]) for domain in domains}
 
 # %% [markdown]
 # The table has each domain on the prompts of another set: how many there are, how much higher or
-# lower `hit[1]` is than on the own prompts, and this interval with the share of the prompts inside
-# it. If one domain keeps its level where the others fall, the difference came with the prompts.
+# lower `hit[1]` is than on the own prompts, and the share of the set's prompts inside the interval
+# for a new own prompt. If one domain keeps its level where the others fall, the difference came
+# with the prompts.
 
 # %%
 rows = []
@@ -231,7 +224,9 @@ if rows:
     ctx.table(
         changes,
         "other-prompts",
-        cells=shown.rename(columns={"change": "hit[1], change", "interval": "new prompt"}),
+        cells=shown.rename(
+            columns={"change": "hit[1], change", "interval": "tokens per pass, new own prompt"}
+        ),
         caption="Each domain on other prompts: change of the best token accepted, and the share of "
         "prompts inside the interval for a new prompt",
     )
@@ -245,7 +240,8 @@ if rows:
 #
 # * `published_alpha`: mean of $\min(1, p/q)$ over all nodes of the tree
 # * `best_path_ratio`: the same over the draft's best path
-# * `published_length`: the paper's expected length (Eq. 3)
+# * `published_length`: the paper's expected length (Eq. 3), the sum over depths of the product of
+#   these means down to a depth
 # * `hit[1]`, exact: best token accepted, greedy text
 # * `alpha`, exact: a drawn token accepted, $\sum_x \min(p, q)$
 # * `block_efficiency`, exact: tokens per target pass with this tree, greedy text
@@ -292,9 +288,9 @@ for number, slug in {"I": "table-1", "II": "table-2", "III": "table-3"}.items():
 # $$\mathrm{TV} = 1 - \sum_x \min(p, q), \qquad
 #   \mathrm{KL} = \sum_x p(x) \ln \frac{p(x)}{q(x)} .$$
 #
-# TV (total variation) is the probability that a drawn token is rejected. KL (in nats) grows without
-# bound where the draft gives a likely token nearly no probability, as all tokens that are missing
-# from a small vocabulary.
+# TV (total variation) is the probability that a token drawn at such a position is rejected.
+# (`alpha` above is of other texts: those drawn at a temperature.) KL is in nats. It would be
+# infinite where a small vocabulary lacks a token, so $q$ has a floor ([glossary](../GLOSSARY.md)).
 
 # %%
 trace = {name: each.trace.assign(tv=1 - each.trace["overlap"]) for name, each in sets.items()}
@@ -337,8 +333,8 @@ if differences:
     if np.isnan(gap.p_value):
         answer = "It cannot be tested on these prompts."
     elif gap.p_value < level:
-        answer = f"{best.capitalize()} is {100 * gap.estimate:.0f} points above {worst}"
-        answer = f"{answer} on our own prompts."
+        answer = f"The draft's best token is right {100 * gap.estimate:.0f} points more often"
+        answer = f"{answer} in {best} than in {worst}."
     elif most <= 100 * MARGIN:
         answer = f"No. Any two domains differ by at most {most:.1f} points."
 
@@ -359,13 +355,7 @@ if differences and gap.p_value < level and other != prompt_sets.OWN:
     verdict = kind_of_change(change)
     if verdict == stats.BELOW:
         answer = answer.replace("Yes.", "Less than it seems.", 1)
-    there, kind = sets[other], WHAT.get(other, "other texts")
-    answer += (
-        f" On {there.in_words}, {kind} (at least {there.prompts[domains].min()} prompts per "
-        f"domain), {THERE[verdict]}."
-    )
-right = 100 * own.mean()
-ctx.record(headline=f"**{right:.0f} %** of the draft's best tokens are accepted")
+    answer += f" On {sets[other].in_words}, {WHAT.get(other, 'other texts')}, {THERE[verdict]}."
 ctx.answer(answer)
 
 # %% [markdown]

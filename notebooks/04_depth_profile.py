@@ -15,21 +15,13 @@ profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
-# missing, it is cloned from SPECLAB_REPO.
-# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
-import importlib.util, os, pathlib, subprocess, sys
+# The kit is around this folder or in the environment, else SPECLAB_REPO is cloned and installed.
+import importlib.util, os, subprocess, sys
 
-places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
-if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
-    places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
-if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
-    subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/study").is_dir():
-    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
-if str(kit) not in sys.path:
-    sys.path.insert(0, str(kit))
+kit = next((p for p in (".", "..") if os.path.isdir(f"{p}/speclab/cli")), "speclab-kit")
+if not os.path.exists(kit) and not importlib.util.find_spec("speclab"):
+    subprocess.run(["git", "clone", "--depth=1", os.environ["SPECLAB_REPO"], kit], check=True)
+sys.path.insert(0, os.path.abspath(kit))
 from speclab.cli import hosted
 
 hosted.prepare()
@@ -104,8 +96,8 @@ for d, name in enumerate(survival, 1):
 # ## 2. Is it depth, or where the block is?
 # A block gets to depth 3 only if its first two tokens are the target's own. An ordinary draft then
 # reads exactly the text that it would read in a new block at that place, so it drafts the same
-# token. Depth itself cannot matter. What can differ is **where** blocks are. The recorder scored
-# the deeper levels in a tree with its own attention mask, so this can be checked.
+# token. Depth itself cannot matter. What can differ is **where** blocks are. The deeper
+# tokens were computed separately, as nodes of a tree, so this can be checked.
 
 # %% tags=["by-hand"]
 PLACE = ["prompt_id", "position"]
@@ -124,8 +116,8 @@ deep = chain[chain["depth"] > 1]
 same = (deep["accepted"] == deep["new_block"]).sum()
 assert text.by_start or same == len(deep)  # a trained head is different
 print(
-    f"{same:,} of {len(deep):,} drafted tokens deeper than 1 are accepted or rejected "
-    "as the first token of a new block there"
+    f"for {same:,} of {len(deep):,} drafted tokens deeper than 1 the verdict is the one on the "
+    "first token of a new block there"
 )
 
 # %% [markdown]
@@ -200,12 +192,12 @@ ctx.table(
 
 # %% [markdown]
 # ## 4. Do the paper's Tables IV and V measure this?
-# The paper averages $\min(1, p/q)$ over **all** nodes of a tree, where $p$ is the target's and $q$
-# the draft's probability of a node's token. Its tree has $2 + 4 + 2$ nodes: a budget of 8 nodes
+# No. The paper averages $\min(1, p/q)$ over **all** nodes of a tree, where $p$ is the target's and
+# $q$ the draft's probability of a node's token. Its tree has $2 + 4 + 2$ nodes: a budget of 8 nodes
 # cuts the third level, so the nodes at each depth are of different kinds. At depth 2 half of them
 # hang under the draft's second choice, at depth 3 none. Such a mean can rise or fall with the shape
-# of the tree alone. `corrected` is $a_d$ with every position as a start instead of the blocks that
-# a decoder visits, so its depth 1 is higher.
+# of the tree alone. `published` are the paper's numbers, of its own pair. `corrected` is $a_d$ with
+# every position as a start instead of the blocks that a decoder visits, so its depth 1 is higher.
 
 # %%
 table_4 = published.comparison("IV", text)
@@ -237,7 +229,7 @@ else:
 
 # %%
 rise = changes.at(set=prompt_sets.OWN, step=whole, domain=ALL)
-size = f"by {counted(round(100 * abs(rise.value)), 'point')}"
+size = f"by {counted(round(100 * abs(rise.value)), 'point')} from depth {whole}"
 if len(domains) > 1:
     size += " in the mean of the domains"
 last = prompt_sets.last(sets)

@@ -16,21 +16,13 @@ domain: str = ""  # any; the domain to ask about (empty: the one with the highes
 n_bins: int = 8  # 2 to 100; quantile bins of entropy and of token frequency
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
-# missing, it is cloned from SPECLAB_REPO.
-# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
-import importlib.util, os, pathlib, subprocess, sys
+# The kit is around this folder or in the environment, else SPECLAB_REPO is cloned and installed.
+import importlib.util, os, subprocess, sys
 
-places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
-if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
-    places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
-if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
-    subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/study").is_dir():
-    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
-if str(kit) not in sys.path:
-    sys.path.insert(0, str(kit))
+kit = next((p for p in (".", "..") if os.path.isdir(f"{p}/speclab/cli")), "speclab-kit")
+if not os.path.exists(kit) and not importlib.util.find_spec("speclab"):
+    subprocess.run(["git", "clone", "--depth=1", os.environ["SPECLAB_REPO"], kit], check=True)
+sys.path.insert(0, os.path.abspath(kit))
 from speclab.cli import hosted
 
 hosted.prepare()
@@ -172,7 +164,8 @@ ctx.draw(
     points,
     "entropy-and-acceptance",
     title="Acceptance and entropy of each domain",
-    caption="A paradox is a domain at the top right. Lines: intervals over prompts.",
+    caption="A paradox is a domain at the top right. The paper's measure averages entropy over the "
+    "nodes of trees too, `hit` over positions. Lines: intervals over prompts.",
 )
 
 # %% [markdown]
@@ -248,6 +241,10 @@ if tables:
         columns="stage",
         caption="Contrast of the domain with one property held fixed",
     )
+if "entropy" in tables:
+    part = held.at(**{"held fixed": "entropy", "stage": "part that disappears"}).row
+    of_all = counted(round(100 * abs(kit)), "point")
+    ctx.say(f"Entropy goes along with {100 * abs(part.estimate):.0f} of the {of_all}.")
 
 # %% tags=["by-hand"]
 # the same by hand for entropy, over all levels
@@ -331,5 +328,6 @@ ctx.answer(answer if has_others else "There is one domain, so there is nothing t
 # %% [markdown]
 # ## What this does not show
 # The parts of section 2 are associations: entropy, frequency and kind change together. The paper
-# gave plain text to an instruction-tuned target, another cause that its tables cannot separate.
+# gave plain text to an instruction-tuned target. That may be a cause, too, and its tables cannot
+# separate it.
 # Next: [07](07_rejection_causes.ipynb), which rejections cost most.

@@ -18,26 +18,20 @@ cuts: list = [0.2, 0.4, 0.6, 0.8]  # 0.01 to 0.99; where section 3 cuts the conf
 smallest: float = 0.002  # 0 to 1; the share of each domain's positions that a class needs
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
-# missing, it is cloned from SPECLAB_REPO.
-# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
-import importlib.util, os, pathlib, subprocess, sys
+# The kit is around this folder or in the environment, else SPECLAB_REPO is cloned and installed.
+import importlib.util, os, subprocess, sys
 
-places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
-if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
-    places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
-if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
-    subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/study").is_dir():
-    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
-if str(kit) not in sys.path:
-    sys.path.insert(0, str(kit))
+kit = next((p for p in (".", "..") if os.path.isdir(f"{p}/speclab/cli")), "speclab-kit")
+if not os.path.exists(kit) and not importlib.util.find_spec("speclab"):
+    subprocess.run(["git", "clone", "--depth=1", os.environ["SPECLAB_REPO"], kit], check=True)
+sys.path.insert(0, os.path.abspath(kit))
 from speclab.cli import hosted
 
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 
@@ -48,7 +42,7 @@ from speclab.lab.texts import Text
 from speclab.estimates import Estimates
 from speclab.models.folder import ModelFolder
 from speclab.score import ALL, POOLED
-from speclab.show import figures, notebook, pictures
+from speclab.show import notebook, pictures
 
 RUNS = ["greedy", "others"]
 
@@ -133,8 +127,7 @@ print(f"right at as many random positions {np.mean(at_random):.2f}: excess {by_h
 # %% [markdown]
 # The kit needs no random draws. If each position is corrected with a probability, the expected
 # number of passes is exact: a wrong draft is accepted with this probability. It is $w$ for a class
-# with weights. For positions at random it is the same everywhere. We compute 41 such shares and
-# interpolate.
+# with weights, and the same everywhere for positions at random (41 shares, interpolated).
 
 # %%
 SHARES = np.linspace(0, 1, 41)
@@ -192,38 +185,27 @@ if begins.any():  # the draws by hand differ by chance
 
 
 # %%
-def mean_shares(rows):
-    """The share of each class, in the mean of the domains."""
-    return rows.groupby(positions["domain"]).mean().mean()
-
-
-shares = {
-    "share of positions (%)": 100 * mean_shares(classes),
-    "share of rejections (%)": 100 * mean_shares(classes[positions["rejected"]]),
-}
-means = causes.at(domain=ALL, **{"class": large(positions, classes)})
-cells = means.frame[["class"]].join(pd.DataFrame(shares).round(0).astype(int), on="class")
-excess_of = means.wide("class", "domain").rename(columns={ALL: "excess"})
+shares = 100 * classes.groupby(positions["domain"]).mean().mean()
+means = causes.at(domain=ALL, **{"class": large(positions, classes)}).wide("class", "domain")
+sizes = means["class"].map(shares).round().astype(int)
+means.insert(1, "share of positions (%)", sizes)
 ctx.table(
     causes,
     "causes",
-    cells=cells.merge(excess_of, on="class"),
+    cells=means.rename(columns={ALL: "excess"}),
     caption="Size and excess cost of the classes of positions, mean of the domains",
 )
 
 # %% [markdown]
 # The table has the means of the domains, for classes that occur in every domain (`smallest`);
-# `causes.csv` has each domain. *Draft unsure* and *target unsure* have the same size, so their rows
-# compare like with like. Where the draft is sure and wrong, no rule that stops at low
-# confidence avoids the rejection. A better draft can be right where it is unsure now. No training
-# gives it a token that its vocabulary lacks. Excesses do not add up: of two rejections close
-# together both must be corrected before a block grows.
+# `causes.csv` has each domain. No rule that stops at low confidence avoids a rejection where the
+# draft is sure and wrong. Excesses do not add up: of two rejections close together both must be
+# corrected before a block grows.
 #
 # ## 3. Is it the draft's confidence or the target's?
 # We cut both confidences into parts. A cell of this grid is a class of positions that has a part of
-# each. Cells differ in size, so we divide the excess by ten times the cell's share of positions:
-# excess per tenth of all positions. The cuts decide which cells there are; no number of the answer
-# depends on them.
+# each. Cells differ in size, so we show the excess per tenth of all positions. No number of the
+# answer depends on the cuts.
 
 
 # %%
@@ -233,43 +215,26 @@ def per_tenth(sums):
     return score.divide(excess(sums), 10 * inside / tokens)
 
 
-edges = np.array([0, *sorted({*cuts}), 1])
-draft, target = (np.digitize(positions[name], edges[1:-1]) for name in UNSURE.values())
-grid = pd.get_dummies([f"{i} {j}" for i, j in zip(draft, target, strict=True)], dtype=float)
+ends = [0, *sorted({*cuts}), 1]
+parts = np.array([f"{low:g} to {high:g}" for low, high in pairwise(ends)])
+draft, target = (parts[np.digitize(positions[name], ends[1:-1])] for name in UNSURE.values())
+grid = pd.get_dummies([f"{i}; target {j}" for i, j in zip(draft, target, strict=True)])
 if drawn := large(positions, grid):
     surface = excesses(positions, grid[drawn], per_tenth).table(key="cell").at(domain=ALL).frame
-    part = surface["cell"].str.split(expand=True).astype(int)
-    surface = surface.assign(draft_from=edges[part[0]], target_from=edges[part[1]])
-
-
-# %%
-def draw_surface(cells):
-    """A field for each part of both confidences, surer to the right and to the top."""
-    figure, axes = figures.subplots(height=2.8)
-    wide = cells.pivot(index="target_from", columns="draft_from", values="estimate")
-    wide = wide.reindex(index=edges[:-1], columns=edges[:-1])
-    reach = cells["estimate"].abs().max()
-    axes.pcolormesh(edges, edges, wide, cmap="RdBu_r", vmin=-reach, vmax=reach, alpha=0.6)
-    middle = dict(zip(edges, edges[:-1] + np.diff(edges) / 2, strict=False))
-    for cell in cells.itertuples():
-        text = f"{cell.estimate:+.2f}".replace("-", "\N{MINUS SIGN}")
-        spot = middle[cell.draft_from], middle[cell.target_from]
-        axes.text(*spot, text, ha="center", va="center")
-    axes.set(xlabel="draft's confidence", ylabel="target's confidence", xticks=edges, yticks=edges)
-    axes.grid(False)
-    return figure
-
-
-# %%
-if drawn:
-    ctx.draw(
-        draw_surface,
+    surface[["draft", "target"]] = surface["cell"].str.split("; ", expand=True)
+    ctx.plot(
         surface,
-        "surface",
+        x="draft",
+        hue="target",
+        kind="points",
+        reference=0,
+        y="excess per tenth of the positions\n(tokens per target pass)",
+        x_label="draft's confidence",
+        slug="surface",
         title="What rejections cost, by the confidence of both models",
-        caption="Excess in tokens per target pass, per tenth of the positions; mean of the "
-        "domains. Colours that change only from left to right mean that the draft's confidence "
-        "decides. Blank: too few positions in a domain. The intervals are in `surface.csv`.",
+        caption="Mean of the domains. Where the parts of the target's confidence lie together, the "
+        "draft's confidence decides. Where one is missing, a domain has too few such positions. "
+        "Bars: intervals over prompts.",
     )
 
 # %% [markdown]
@@ -279,10 +244,10 @@ if drawn:
 
 # %%
 RANKS = ["1", "2", "3 to 4", "5 to 8", "9 to 64", "above 64"]
-rank = pd.cut(positions["draft_rank"], [0, 1, 2, 4, 8, 64, np.inf], labels=RANKS).astype(object)
-rank = rank.mask(lacking, "never")
-choices = pd.get_dummies(rank)[[name for name in [*RANKS, "never"] if (rank == name).any()]]
-rows = positions.join(choices.astype(float))
+rank = pd.cut(positions["draft_rank"], [0, 1, 2, 4, 8, 64, np.inf], labels=RANKS)
+rank = rank.cat.add_categories("never").mask(lacking, "never").cat.remove_unused_categories()
+choices = pd.get_dummies(rank, dtype=float)
+rows = positions.join(choices)
 found = stats.jointly({name: (rows, score.ratio_of(name, "rejected")) for name in choices})
 found = found.table(key="rank")
 ctx.plot(
@@ -315,26 +280,17 @@ copies = [
 ]
 has_match, is_right = (np.concatenate(each) > 0 for each in zip(*copies, strict=True))
 
-
-def gain(sums):
-    """Tokens per target pass minus those of the draft alone, from sums over prompts."""
-    tokens, passes, passes_before, copied = np.split(sums, 4, axis=-1)
-    found = tokens / passes - tokens / passes_before
-    return np.where(copied > 0, found, np.nan)  # undefined where lookup proposes nothing
-
-
 # %%
-columns = ["emitted", "blocks", "before", "copied"]
-number = score.Estimator("gain", lambda sums: sums[columns].to_numpy(float), gain)
-before = replay.prompt_sums(replay.replay(positions, gamma))["blocks"]
-questions = {}
+per_pass = score.ratio_of("emitted", "blocks")
+questions = {0: (replay.prompt_sums(replay.replay(positions, gamma)), per_pass)}
 for threshold in np.round(np.arange(0.1, 1.01, 0.1), 1):
     is_copied = has_match & (positions["confidence"] < threshold)
     ranks = positions["draft_rank"].mask(is_copied, (~is_right).astype(int))  # 0 is right
-    sums = replay.prompt_sums(replay.replay(positions.assign(draft_rank=ranks), gamma))
-    copied = is_copied.groupby(positions["prompt_id"], sort=False).sum().to_numpy()
-    questions[threshold] = sums.assign(before=before, copied=copied), number
-mixed = stats.jointly(questions).table(key="threshold").at(domain=domains)
+    blocks = replay.replay(positions.assign(draft_rank=ranks), gamma)
+    questions[threshold] = replay.prompt_sums(blocks), per_pass
+draws = stats.jointly(questions)
+gains = {threshold: draws[threshold] - draws[0] for threshold in [*questions][1:]}
+mixed = draws.table(gains, key="threshold").at(domain=domains)
 ctx.plot(
     mixed,
     x="threshold",
@@ -350,13 +306,13 @@ ctx.plot(
 
 # %% [markdown]
 # ## 5. Do other prompts give the same result?
-# The first table has the excess of *draft unsure* minus the excess of *target unsure*. No cut makes
-# these classes. The second has the share of the rejections at which the draft's second choice was
-# right, and the share at which its vocabulary lacks the token (never). A set has numbers in the
-# domains in which its texts are new, and in `all`, the mean of the domains, if these are all.
+# The table has the mean of the domains on each set with new texts in all of them
+# ([03](03_domain_acceptance.ipynb) describes the sets): the excess of *draft unsure* minus the
+# excess of *target unsure*, and the shares of the rejections at which the draft's second choice was
+# right, or its vocabulary lacks the token (never). `other-prompts.csv` and `other-ranks.csv` have
+# each domain and all sets.
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
 sets = prompt_sets.read(ctx.profile, text)
 whole = [name for name, each in sets.items() if {*domains} <= {*each.new} and not each.is_part]
 contrasts, ranks = {}, {}
@@ -375,24 +331,18 @@ for name, each in sets.items():
 
 # %%
 contrasts = Estimates.stacked(contrasts, "set")
-ctx.table(
-    contrasts,
-    "other-prompts",
-    rows="set",
-    columns="domain",
-    caption="Excess where the draft is unsure minus where the target is, by prompt set",
-)
-
-# %%
 ranks = Estimates.stacked(ranks, "set").in_units("%")
 if said >= len(strings):  # a draft that has every token cannot lack one
     ranks = ranks.without(where="never")
+ctx.export(ranks, "other-ranks")
+cells = contrasts.at(domain=ALL).wide("set", "name")
+cells = cells.merge(ranks.at(domain=ALL).wide("set", "where"))
 ctx.table(
-    ranks,
-    "other-ranks",
-    rows=["set", "where"],
-    columns="domain",
-    caption="Share of rejections by where the right token was, by prompt set",
+    contrasts,
+    "other-prompts",
+    cells=cells.rename(columns={"difference": "draft minus target unsure"}),
+    caption="Excess where the draft is unsure minus where the target is, and where the right token "
+    "was, by prompt set (mean of the domains)",
 )
 
 # %%
@@ -423,14 +373,13 @@ ctx.answer(answer)
 # %% [markdown]
 # ## Try it
 # A text of ten tokens has the draft ranks 0 1 0 0 2 0 0 0 0 3. Which blocks does a chain of 4 make,
-# and how many tokens per target pass is that? What is gained if the rank 1 were 0, or the rank 2,
-# or the rank 3?
+# and how many tokens per target pass is that? What is gained if the rank 1 were 0, or the rank 2?
 #
 # <details><summary>What happens</summary>
 # The blocks are (0, 1), (2, 3, 4) and (5, 6, 7, 8, 9): 10 tokens in 3 passes, 3.33 per pass. With
 # position 1 corrected the blocks are (0 to 4) and (5 to 9), 5 tokens per pass: the rank 2 is now at
 # a bonus token. With only position 4 corrected they are (0, 1), (2 to 6) and (7, 8, 9), so nothing
-# is gained. Position 9 is a bonus token and never met: correcting it gains nothing.</details>
+# is gained.</details>
 
 # %% [markdown]
 # ## What this does not show

@@ -17,21 +17,13 @@ max_gamma: int = 8  # 1 to 64; the longest chain to choose from
 budget: int = 8  # 1 to 64; nodes of the largest tree to choose from
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
-# missing, it is cloned from SPECLAB_REPO.
-# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
-import importlib.util, os, pathlib, subprocess, sys
+# The kit is around this folder or in the environment, else SPECLAB_REPO is cloned and installed.
+import importlib.util, os, subprocess, sys
 
-places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
-if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
-    places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
-if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
-    subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/study").is_dir():
-    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
-if str(kit) not in sys.path:
-    sys.path.insert(0, str(kit))
+kit = next((p for p in (".", "..") if os.path.isdir(f"{p}/speclab/cli")), "speclab-kit")
+if not os.path.exists(kit) and not importlib.util.find_spec("speclab"):
+    subprocess.run(["git", "clone", "--depth=1", os.environ["SPECLAB_REPO"], kit], check=True)
+sys.path.insert(0, os.path.abspath(kit))
 from speclab.cli import hosted
 
 hosted.prepare()
@@ -43,6 +35,7 @@ import numpy as np
 import pandas as pd
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 from speclab import cost, stats
@@ -51,7 +44,7 @@ from speclab.lab import choose, prompt_sets
 from speclab.lab.choose import PLAIN_SETTING, UNKNOWN, Choice
 from speclab.lab.prompt_sets import OWN
 from speclab.lab.texts import Text
-from speclab.estimates import Estimates
+from speclab.estimates import Estimates, stack
 from speclab.score import ALL, POOLED
 from speclab.show import notebook
 
@@ -68,9 +61,8 @@ own, last = sets[OWN], prompt_sets.last(sets)
 
 # %% [markdown]
 # A longer draft gives more tokens per target pass and costs more. So the best length depends on how
-# often the target accepts, and acceptance depends on the domain of a prompt. A server could look at
-# each prompt and choose. Here we ask what that gains over one setting for all prompts, on the
-# prompts that chose the settings and on others.
+# often the target accepts, and acceptance depends on the domain of a prompt. What would a server
+# gain over one setting for all prompts if it chose for each?
 #
 # ## 1. What may be drafted, and what it costs
 # A **setting** says what is drafted in every block: nothing (`plain`), a chain (`chain:3` is three
@@ -183,8 +175,6 @@ ctx.table(
 
 # %% [markdown]
 # ## 3. Does it pay to know the domain?
-# Four policies know more or less of a prompt.
-#
 # * **One setting for all** is the best setting for all prompts together.
 # * **A setting per domain** knows the true domain.
 # * **The router** guesses the domain from the prompt's words. It is a logistic regression on counts
@@ -195,13 +185,9 @@ ctx.table(
 ONE, PER_DOMAIN, ROUTER = "one setting for all", "a setting per domain", "the router"
 ORACLE = "the oracle"
 several = ctx.compares(stats.judged_domains(own.trace))
-
-
-def new_router():
-    """An untrained router: words and signs, and pairs of neighbours."""
-    words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2))
-    return make_pipeline(words, LogisticRegression(class_weight="balanced", max_iter=1000))
-
+# words and signs, and pairs of neighbours
+words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2))
+router = make_pipeline(words, LogisticRegression(class_weight="balanced", max_iter=1000))
 
 # %% [markdown]
 # The router learns from the profile's own prompts. Each of these is routed by a router that learned
@@ -218,39 +204,27 @@ for name, each in sets.items():
     texts[name] = {prompt.prompt_id: prompt.text for prompt in whole}
 
 # %%
-known = by_prompt.prompts  # prompt_id and domain, in the order of the costs
-words = known["prompt_id"].map(texts[OWN])
-fold = choose.fold_of(known["domain"].to_numpy(), 5)
 found = {}  # the route of each prompt, by set
 if several:
-    route = pd.Series(UNKNOWN, known["prompt_id"], object)
-    for number in np.unique(fold):
-        learns = fold != number
-        router = new_router().fit(words[learns], known["domain"][learns])
-        route[~learns] = router.predict(words[~learns])
-    router = new_router().fit(words, known["domain"])
-    others = {name: [*texts[name]] for name in sets if name != OWN}
-    found = {name: router.predict([*texts[name].values()]) for name in others}
-    found = {name: dict(zip(others[name], found[name], strict=True)) for name in others}
-    found[OWN] = route.to_dict()
-
-# %%
-right = {}
-for name, routes in found.items():
-    domain = sets[name].trace.drop_duplicates("prompt_id").set_index("prompt_id")["domain"]
-    right[name] = (domain.index.map(routes) == domain).mean()
-if several:
-    ctx.say(
-        f"The router finds the domain of {100 * right[OWN]:.0f} % of the prompts on "
-        f"{own.in_words}, and of {100 * right[last.name]:.0f} % on {last.in_words}."
-        if last is not own
-        else f"The router finds the domain of {100 * right[OWN]:.0f} % of the prompts."
-    )
-
+    known = by_prompt.prompts  # prompt_id and domain, in the order of the costs
+    learned = known["prompt_id"].map(texts[OWN]), known["domain"]
+    fifths = PredefinedSplit(choose.fold_of(known["domain"].to_numpy(), 5))
+    routes = cross_val_predict(router, *learned, cv=fifths)
+    router.fit(*learned)
+    for name, of_set in texts.items():
+        found[name] = dict(zip(of_set, router.predict([*of_set.values()]), strict=True))
+    found[OWN] = dict(zip(known["prompt_id"], routes, strict=True))
+    for each in dict.fromkeys([OWN, last.name]):
+        domain = sets[each].trace.drop_duplicates("prompt_id").set_index("prompt_id")["domain"]
+        right = (domain.index.map(found[each]) == domain).mean()
+        ctx.say(
+            f"On {sets[each].in_words} the router finds the domain of {100 * right:.0f} % of the "
+            "prompts."
+        )
 
 # %% [markdown]
-# On the own prompts settings are cross-fitted. On other prompts nothing is chosen again: they get
-# the settings that are best on the own prompts.
+# On the own prompts settings are cross-fitted. Other prompts get the settings that are best on the
+# own prompts.
 
 
 # %%
@@ -281,7 +255,6 @@ def gains_over_one(speeds):
 
 # %%
 speeds = {name: speeds_of(choices_on(name, costs), counts[name]) for name in sets}
-by_policy = speeds[OWN].table(key="policy").in_units("x").without(domain=ALL)
 gains = gains_over_one(speeds[OWN]).without(domain=ALL)
 stamp = cost.stamp(costs)
 ctx.plot(
@@ -300,33 +273,21 @@ ctx.plot(
     caption="Predicted from replayed blocks and their cost. Points above the line are faster than "
     "one setting for all. Bars: intervals.",
 )
-ctx.table(
-    by_policy,
-    "speed-by-policy",
-    rows="policy",
-    columns="domain",
-    caption="Predicted speed-up over plain decoding, on the own prompts.",
-)
-
-# %%
-whole = gains.at(domain=POOLED)
-assert whole.at(policy=ORACLE).value >= whole.frame["estimate"].max() - 1e-9, "a bound"
 
 # %% [markdown]
 # ## 4. Does it pay on other prompts?
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
+ctx.say(prompt_sets.described(ctx.profile))
 served = {}
 for name, each in sets.items():
-    table = speeds[name].table(key="policy").without(domain=POOLED, policy=ORACLE)
+    table = speeds[name].table(key="policy").without(domain=POOLED)
     served[name] = table.frame[table.frame["domain"].isin([*each.new, ALL])]
 served = Estimates.stacked(served, "set").in_units("x")
 ctx.table(
-    served.without(policy=ROUTER) if several else served,
+    served,
     "other-prompts",
-    rows=["set", "policy"],
-    columns="domain",
+    cells=served.at(policy=[ONE, PER_DOMAIN]).wide(["set", "policy"], "domain"),
     caption="Predicted speed-up over plain decoding with settings that the own prompts chose. "
     "*all* is the mean of the domains.",
 )
@@ -364,9 +325,8 @@ for c in (0.01, 0.03, 0.1, 0.2, 0.4, 0.8):
     for name in dict.fromkeys([OWN, last.name]):
         at_c = choose.speeds(choices_on(name, scaled, FEWER), FEWER)
         by_cost[c, name] = gains_over_one(at_c).at(domain=ALL).frame
-rows = pd.concat(by_cost, names=["c", "set"]).reset_index(["c", "set"]).reset_index(drop=True)
 ctx.plot(
-    Estimates(rows),
+    Estimates(stack(by_cost, ["c", "set"])),
     x="c",
     hue="policy",
     columns="set",
@@ -433,6 +393,4 @@ ctx.answer(answer)
 # ## What this does not show
 # Speeds are predicted from counts and costs; [10](10_wall_clock.ipynb) decodes and compares. A
 # server has batches, which make drafts more expensive. The router learned from a few prompts in one
-# form. And a policy may look at more than the domain: where the draft is unsure, it can stop early
-# ([10](10_wall_clock.ipynb)). For the options of another engine, run
-# `python -m speclab export RUN --for ENGINE`.
+# form. For the options of another engine, run `python -m speclab export RUN --for ENGINE`.

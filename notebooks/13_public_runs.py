@@ -9,12 +9,12 @@
 # %% [markdown]
 # # 13. Does it hold for large models and other methods?
 #
-# The other notebooks study one small pair of models. This one reads what other people published:
-# what verification accepted in their own runs. The **atlas** comes with the kit: six methods on a
-# target of 7 billion parameters, and targets of up to 70 billion. The records of SpecDecode-Bench
+# The other notebooks study one small pair of models. This one reads what verification accepted in
+# the runs of other people. The **atlas** comes with the kit: six methods on a target of 7 billion
+# parameters, and targets of up to 70 billion. The records of SpecDecode-Bench
 # ([arXiv:2601.11580](https://arxiv.org/abs/2601.11580), Llama-3.1-8B-Instruct) have to be fetched
 # once with `python -m speclab fetch specdecode-bench` (9 MB). Without them sections 5 to 7 are left
-# out. Does the task matter there? Does acceptance rise with depth? What does copying add?
+# out.
 #
 # ![Tokens per target pass by method and task](../figures/public/13/tasks.png)
 #
@@ -32,21 +32,13 @@ gammas: list = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20]  # 1 to 20
 gamma: int = 5  # 1 to 20; drafted tokens of EAGLE together with copying
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
-# missing, it is cloned from SPECLAB_REPO.
-# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
-import importlib.util, os, pathlib, subprocess, sys
+# The kit is around this folder or in the environment, else SPECLAB_REPO is cloned and installed.
+import importlib.util, os, subprocess, sys
 
-places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
-if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
-    places.append(pathlib.Path(origin).parents[1])
-kit = next((place for place in places if (place / "speclab/study").is_dir()), places[-1])
-if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
-    subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/study").is_dir():
-    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
-if str(kit) not in sys.path:
-    sys.path.insert(0, str(kit))
+kit = next((p for p in (".", "..") if os.path.isdir(f"{p}/speclab/cli")), "speclab-kit")
+if not os.path.exists(kit) and not importlib.util.find_spec("speclab"):
+    subprocess.run(["git", "clone", "--depth=1", os.environ["SPECLAB_REPO"], kit], check=True)
+sys.path.insert(0, os.path.abspath(kit))
 from speclab.cli import hosted
 
 hosted.prepare()
@@ -54,7 +46,7 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 import numpy as np
 import pandas as pd
-from scipy.stats import friedmanchisquare, rankdata
+from scipy.stats import rankdata
 
 from speclab.logs import passes
 from speclab import score, stats
@@ -75,15 +67,13 @@ READS = ["data/atlas"]
 # %%
 ctx = notebook.start("13_public_runs", profile, overrides)
 answers = atlas.answers()
-facts = atlas.runs().set_index("run")
 
 # %% [markdown]
 # ## 1. What is in the atlas?
 # A row is an answer of a run: the tokens it emitted, the target passes it took, and how many
-# drafted tokens each pass accepted. Texts are not in it. `data/atlas/README.md` names the sources.
-#
-# The **tokens per target pass** of a run are all its tokens over all its passes; plain decoding
-# has 1. We count them by task first. Spec-Bench has six tasks of 80 prompts; its chat is MT-Bench.
+# drafted tokens each pass accepted. `atlas.runs()` lists the runs, and `data/atlas/README.md` names
+# the sources. The **tokens per target pass** are all tokens over all passes; plain decoding has 1.
+# Spec-Bench has six tasks of 80 prompts; its chat is MT-Bench.
 
 # %% tags=["by-hand"]
 rows = answers[answers["run"] == "eagle"]
@@ -108,25 +98,21 @@ def sums_of(run):
     return by_prompt[["tokens", "passes"]].sum().astype(float).reset_index()
 
 
-speculates = facts[facts["method"] != "plain"]
-tables = {
-    (row.Index, row.method, row.target, row.set): stats.by_domain(
-        sums_of(row.Index), PER_PASS
-    ).frame
-    for row in speculates.itertuples()
+# %%
+facts = atlas.runs().query("method != 'plain'")
+of_runs = {
+    (row.run, row.method, row.target, row.set): stats.by_domain(sums_of(row.run), PER_PASS).frame
+    for row in facts.itertuples()
 }
-of_runs = Estimates(stack(tables, ["run", "method", "target", "set"])).at(domain=POOLED)
-ctx.export(of_runs.frame.drop(columns=["domain", "estimator"]), "runs")
-ctx.say(f"`runs.csv` has the tokens per target pass of all {len(speculates)} runs.")
+of_runs = Estimates(stack(of_runs, ["run", "method", "target", "set"])).at(domain=POOLED)
+ctx.export(of_runs.frame.drop(columns=["domain", "estimator"]), "runs")  # all runs together
 
 # %% [markdown]
-# SpS is a small draft model. EAGLE, Medusa and Hydra train heads on the target. PLD copies from the
-# text, REST from a datastore. Lookahead and Token Recycling reuse the target's own guesses. On
-# MT-Bench, Medusa's runs are not lossless: they accept *typical* tokens at temperatures up to 0.7.
-#
 # ## 2. Does the task matter?
-# Six methods ran on all of Spec-Bench with Vicuna-7B. The figure divides a method's tokens per
-# target pass on a task by the mean of its six tasks.
+# Six methods ran on all of Spec-Bench with Vicuna-7B. SpS is a small draft model. EAGLE and Medusa
+# train heads on the target. PLD copies from the text. Lookahead and Token Recycling reuse the
+# target's own guesses. The figure divides a method's tokens per target pass on a task by the mean
+# of its six tasks.
 
 # %%
 METHODS = {
@@ -160,9 +146,9 @@ ctx.draw(
 )
 
 # %% [markdown]
-# The best and the worst of six tasks always differ, even if the task does not matter. So we deal
-# the prompts to the tasks at random, many times, and compare the ratio of best to worst with this
-# ratio *by chance*. `p_holm` is its p-value, corrected for the number of methods.
+# The best and the worst of six tasks differ even by chance. So we deal the prompts to the tasks at
+# random, many times, and compare the ratio of best to worst with this ratio *by chance*. `p_holm`
+# is its p-value, corrected for the number of methods.
 
 
 # %%
@@ -191,19 +177,14 @@ columns = ["highest", "lowest", "by_chance", "p_value"]
 facts_of = pd.DataFrame(facts_of.values(), facts_of, columns).reset_index(drop=True)
 spread = draws.table(rows, "method").frame.drop(columns="note").join(facts_of)
 spread["p_holm"] = holm(spread["p_value"])
-shown = pd.DataFrame(
-    {
-        "method": spread["method"],
-        "best task": spread["highest"],
-        "worst task": spread["lowest"],
-        "best over worst": [
-            stats.cell(*row, 2, "x") for row in spread[stats.NUMBERS].itertuples(index=False)
-        ],
-        "by chance": [f"{value:.2f}x" for value in spread["by_chance"]],
-        "p_holm": spread["p_holm"],
-    }
+names = {"highest": "best task", "lowest": "worst task", "by_chance": "by chance"}
+shown = Estimates(spread.assign(of="best over worst").rename(columns=names)).in_units("x")
+ctx.table(
+    spread,
+    "spread",
+    cells=shown.wide(["method", *names.values(), "p_holm"], "of"),
+    caption="Best and worst task of each method",
 )
-ctx.table(spread, "spread", cells=shown, caption="Best and worst task of each method")
 
 # %% [markdown]
 # ## 3. Do the methods share one order of the tasks?
@@ -213,10 +194,9 @@ ctx.table(spread, "spread", cells=shown, caption="Best and worst task of each me
 # $$W = \frac{12 \sum_t (R_t - \bar R)^2}{m^2 (D^3 - D)} .$$
 #
 # It is 1 if all orders are the same. Three things can raise it: one order of the tasks, chance, and
-# the prompts, which the methods share (a task with easy prompts is easy for all). So we compare W
-# with **unrelated orders**: each method keeps the effects of its tasks, but they are dealt to the
-# tasks at random, for each method by itself. Prompts are resampled for all methods together. Orders
-# of random numbers, in which no task matters, would be a null that section 2 has rejected.
+# the prompts, which the methods share. So we compare W with **unrelated orders**: each method keeps
+# the effects of its tasks, but they are dealt to the tasks at random, for each method by itself.
+# Prompts are resampled for all methods together. (Section 2 has rejected that no task matters.)
 
 
 # %%
@@ -241,6 +221,7 @@ def unrelated_orders(values, rng):
     return rng.permuted(np.broadcast_to(effects, of_prompts.shape), axis=-1) + of_prompts
 
 
+# %%
 def agreement(draws, tasks):
     """Kendall's W and the lowest sum of ranks, each with its p-value against unrelated orders."""
     values = np.log(np.stack([draws[name][tasks] for name in draws.values], axis=1))
@@ -268,19 +249,15 @@ TARGETS = {
 }
 categories = atlas.sources()["mt_bench"]["categories"]
 on_mt_bench = {name: sums_of(run) for name, run in TARGETS.items()}
-on_mt_bench = {
-    name: (rows[rows["domain"].isin(categories)], PER_PASS) for name, rows in on_mt_bench.items()
-}
-of_targets = stats.jointly(on_mt_bench)
+of_targets = stats.jointly(
+    {name: (rows[rows["domain"].isin(categories)], PER_PASS) for name, rows in on_mt_bench.items()}
+)
 orders = {"6 methods, 6 tasks": agreement(draws, tasks)}
 hardest = orders["6 methods, 6 tasks"]["hardest"]
 others = [task for task in tasks if task != hardest]
 orders[f"6 methods, without {hardest}"] = agreement(draws, others)
 orders["5 targets, 8 categories"] = agreement(of_targets, [*of_targets.prompts.domains])
 orders = pd.DataFrame(orders).T.infer_objects().reset_index(names="compared")
-values = np.array([draws[name][tasks].iloc[0] for name in METHODS])
-friedman = friedmanchisquare(*values.T).statistic  # another name of the same number
-assert np.isclose(friedman / (values.shape[0] * (len(tasks) - 1)), orders["W"].iloc[0])
 titles = ["compared", "W", "unrelated: mean", "unrelated: 95 %", "p", "hardest", "p (hardest)"]
 ctx.table(
     orders,
@@ -290,9 +267,10 @@ ctx.table(
 )
 
 # %% [markdown]
-# The last two columns ask only which task has the lowest sum of ranks, and how often unrelated
-# orders have one as low. The last row compares five targets of 7 to 70 billion parameters, one
-# method each, on the eight categories of MT-Bench (ten prompts each).
+# The last two columns ask only which task has the lowest sum of ranks. The last row compares five
+# targets of 7 to 70 billion parameters, one method each, on the eight categories of MT-Bench (ten
+# prompts each). REST copies from a datastore. Medusa's runs there are not lossless: they accept
+# *typical* tokens.
 #
 # ## 4. Does acceptance rise with depth?
 # How often is the token at a depth accepted if all tokens above it were? Only passes count whose
@@ -335,8 +313,7 @@ ctx.table(changes, "depth-change", cells=shown, caption="Acceptance at depth 3 m
 # The authors ran four prompt sets at temperature 0: gsm8k (school maths), cnn (summaries),
 # instructcoder (code edits) and sharegpt (chats). For each position of 1,410 texts they publish how
 # many drafted tokens the target accepts in a block that begins there (`starts`), for **EAGLE** and
-# for an n-gram **lookup**, which copies from the text. So we can replay chains of up to 20 tokens
-# exactly, without a model.
+# for an n-gram **lookup**. So we can replay chains of up to 20 tokens exactly.
 
 # %%
 bench = traces.read_traces()
@@ -365,7 +342,7 @@ if bench:
 # %% [markdown]
 # **By token**, all tokens of a set are divided by all its passes: the number of a server, which a
 # few long texts decide. **By request**, every text's own ratio counts the same: the number that a
-# user meets. The figure is by request, `llama-tokens-per-pass.csv` has both.
+# user meets. The figure is by request; its CSV has both.
 
 # %%
 tables = {}
@@ -415,14 +392,14 @@ if bench:
 
 # %% [markdown]
 # ## 6. Llama-3.1-8B: what depth costs a head
-# EAGLE drafts a deep token from its own guesses instead of the target's states. A new block that
-# begins at the same place has the target's states. With $a_d$ the acceptance at depth $d$ and $b_3$
-# that of the first token of a new block at the places of depth 3,
+# EAGLE drafts a deep token from its own guesses. A new block that begins at the same place has the
+# target's states. With $a_d$ the acceptance at depth $d$ and $b_3$ that of the first token of a new
+# block at the places of depth 3,
 #
 # $$a_3 - a_1 = (b_3 - a_1) + (a_3 - b_3) .$$
 #
-# The first difference is selection, the second the cost of depth. As in section 4 we count the
-# passes of a decoder, here of chains of five tokens. Texts that ran away are left out.
+# The first difference is selection, the second the cost of depth. We count the passes of a decoder
+# with chains of five tokens, without the texts that ran away.
 
 # %%
 if bench:
@@ -464,9 +441,7 @@ if bench:
 # on the other half. The **perfect choice** knows at each position which of the two gets further.
 #
 # EAGLE's records are of another run than the texts, so we keep only prompts whose two texts have
-# the same length and did not run away. What follows holds for these prompts, whose texts are
-# shorter than the others (`prompts-used.csv`). Where a half of a set chose never to copy, its
-# prompts have no change.
+# the same length and did not run away.
 
 # %%
 if bench:
@@ -488,8 +463,7 @@ if bench:
         "both together": ways[combined.BOTH],
         "perfect choice": choose.Choice(perfect),
     }
-    together_draws = choose.speeds(choices)
-    together = together_draws.table(key="proposer")
+    together = choose.speeds(choices).table(key="proposer")
 
 # %%
 if bench:
@@ -508,8 +482,6 @@ if bench:
         caption="By prompt set, on the prompts whose two texts have the same length. The perfect "
         "choice is the most that choosing between the two could reach. Bars: intervals.",
     )
-    change = (together_draws["both together"] - together_draws["EAGLE alone"])[sets]
-    ctx.export(together_draws.table({"both minus EAGLE": change}), "together-change")
     cost = {name: choices[name].judged.set_index("prompt_id")["cost"] for name in choices}
     saved = cost["EAGLE alone"] - cost["both together"]  # target passes of the same text
     tokens_of = eagle.groupby("prompt_id").size()
@@ -520,19 +492,6 @@ if bench:
         f"Both together take fewer target passes than EAGLE alone for {(saved > 0).sum()} prompts, "
         f"as many for {(saved == 0).sum()} and more for {(saved < 0).sum()}."
     )
-
-# %%
-if bench:
-    sums = sums_of_starts(eagle, [gamma])
-    sums["prompts are"] = "left out"
-    sums.loc[sums["prompt_id"].isin(kept["prompt_id"]), "prompts are"] = "used"
-    sums.loc[sums["prompt_id"].isin(ran_away), "prompts are"] = "ran away"
-    groups = sums.groupby(["domain", "prompts are"])
-    used = groups[["emitted", "blocks"]].sum()
-    used["prompts"] = groups.size()
-    used["tokens per text"] = used["emitted"] / used["prompts"] + 1
-    used["EAGLE alone"] = used["emitted"] / used["blocks"]
-    ctx.export(used[["prompts", "tokens per text", "EAGLE alone"]].reset_index(), "prompts-used")
 
 # %%
 verdicts = stats.verdict(changes.frame["low"], changes.frame["high"])
@@ -553,16 +512,11 @@ ctx.answer(
 
 # %% [markdown]
 # ## Try it
-# 1. Run `atlas.passes_of("medusa-33b")`. Why does it fail?
+# Run `atlas.passes_of("medusa-33b")`. Why does it fail?
 #
 # <details><summary>Answer</summary>
 # The source has totals per answer only. So tokens per target pass are exact, and nothing can be
 # said by depth.</details>
-#
-# 2. Set `gamma = 10`. Does the gain from copying grow or shrink?
-#
-# <details><summary>Answer</summary>
-# It shrinks a little. Where a long copy is accepted, a long chain of EAGLE often is, too.</details>
 #
 # ## What this does not show
 # Time: tokens per target pass are no speed-up. Sampling, newer targets, EAGLE's tree on

@@ -60,18 +60,6 @@ def pooled(frame, estimator, n=stats.RESAMPLES):
     return stats.by_domain(frame, estimator, n).frame.set_index("domain").loc["pooled"]
 
 
-def noisy(prompts=8, rows=30, seed=0):
-    """Two domains, a signal with ties that predicts the outcome, prompts with their own levels."""
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame({"prompt_id": np.repeat([f"p{i:02d}" for i in range(2 * prompts)], rows)})
-    frame["domain"] = np.where(frame["prompt_id"] < f"p{prompts:02d}", "code", "chat")
-    level = np.repeat(rng.normal(0, 1, 2 * prompts), rows)
-    frame["signal"] = np.round(level + rng.normal(0, 1, len(frame)), 1)
-    frame["other"] = rng.normal(0, 1, len(frame))
-    frame["hit"] = (frame["signal"] + rng.normal(0, 1, len(frame)) > 0).astype(float)
-    return frame
-
-
 def text_of(run, temperature=0.0):
     """The `Text` of a made run (.nodes, .trace) of so high a temperature."""
     profile = {"temperature": temperature, "seed": 0}

@@ -125,11 +125,7 @@ def test_a_plan_says_which_runs_do_not_fit(study, capsys):
     cells = {line.split()[0]: line for line in said.splitlines() if "  " in line}
     assert "to record" in cells["greedy"] and "cannot be recorded" in cells["chain"]
     assert "1 run to record" in said
-    for which, most in (("target", 512), ("draft", 125)):
-        line = f"{which}: LlamaForCausalLM, {most} positions (max_position_embeddings)"
-        assert line in said
-        main(["doctor", *options])
-        assert f"ok  {line}\n" in capsys.readouterr().out
+    assert "draft: LlamaForCausalLM, 125 positions (max_position_embeddings)" in said
 
 
 # ---- all architectures ---------------------------------------------------------------------------
@@ -204,6 +200,8 @@ def refused():
 def test_an_architecture_writes_its_own_texts(kind, llama, tmp_path):
     """Parallel blocks, nested settings, learned positions, experts, ..."""
     assert outcome(kind, llama, tmp_path) == "holds" and kind in named(WORK)
+    profile = profile_of(tmp_path / "target", tmp_path / "draft")
+    assert doctor.tokenizers(profile) == "agree on all 40 ids"
 
 
 @pytest.mark.slow

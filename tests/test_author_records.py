@@ -1,12 +1,9 @@
-"""Download of the authors' files from a local server (correct, wrong and missing files), and the
+"""Download of the authors' files from a folder (correct, wrong and missing files), and the
 reading of their records, also of the real files.
 """
 
 import hashlib
-import http.server
-import threading
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,55 +26,48 @@ FILE = {NAME: hashlib.sha1(b"blob 102400\0" + CONTENT).hexdigest()}
 
 
 @pytest.fixture
-def server(tmp_path_factory):
-    """A server of one file on this machine, `.file`."""
-    folder = tmp_path_factory.mktemp("served")
-    handler = partial(http.server.SimpleHTTPRequestHandler, directory=folder)
-    book = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    book.file, book.base = folder / NAME, f"http://127.0.0.1:{book.server_port}/"
-    book.file.write_bytes(CONTENT)
-    threading.Thread(target=book.serve_forever, daemon=True).start()
-    yield book
-    book.shutdown()
-    book.server_close()
+def there(tmp_path_factory):
+    """The one file, where it is published."""
+    path = tmp_path_factory.mktemp("published") / NAME
+    path.write_bytes(CONTENT)
+    return path
 
 
-def source(server, files=FILE):
-    """The authors' source, were it that server."""
-    return replace(author_records.SOURCE, base=server.base, files=files)
+def source(there, files=FILE):
+    """The authors' source, were it that folder."""
+    return replace(author_records.SOURCE, base=there.parent.as_uri(), files=files)
 
 
 def names(folder):
     return sorted(path.name for path in folder.glob("*"))
 
 
-def test_a_good_file_is_fetched_once(server, tmp_path):
-    (path,) = source(server).fetch(tmp_path / "new")
+def test_a_good_file_is_fetched_once(there, tmp_path):
+    (path,) = source(there).fetch(tmp_path / "new")
     assert path.read_bytes() == CONTENT and names(path.parent) == [NAME]
-    aside = server.file.rename(server.file.with_name("aside"))
-    source(server).fetch(tmp_path / "new")  # present and correct: it is not downloaded
-    aside.rename(server.file)
+    aside = there.rename(there.with_name("aside"))
+    source(there).fetch(tmp_path / "new")  # present and correct: it is not downloaded
+    aside.rename(there)
     path.write_bytes(b"spoiled")
-    source(server).fetch(tmp_path / "new")
+    source(there).fetch(tmp_path / "new")
     assert path.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
-def test_other_bytes_are_refused(server, tmp_path, content):
-    server.file.write_bytes(content)
+def test_other_bytes_are_refused(there, tmp_path, content):
+    there.write_bytes(content)
     with pytest.raises(FetchError, match="not the published file"):
-        source(server).fetch(tmp_path)
+        source(there).fetch(tmp_path)
     assert names(tmp_path) == []
 
 
-def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
-    absent = source(server, {"raw_records_20260411_999999.csv": "0"})
-    with pytest.raises(FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"):
+def test_absent_file_and_no_network_say_what_to_do(there, tmp_path, capsys):
+    absent = source(there, {"raw_records_20260411_999999.csv": "0"})
+    with pytest.raises(FetchError, match="No such file.*SPECLAB_AUTHOR_RECORDS=folder"):
         absent.fetch(tmp_path)
     capsys.readouterr()
-    server.server_close()
     for what in ("author-records", "specdecode-bench"):
-        assert main(["fetch", what, "--out", str(tmp_path), "--base", server.base]) == 2
+        assert main(["fetch", what, "--out", str(tmp_path), "--base", "http://127.0.0.1:1"]) == 2
         said = capsys.readouterr().err
         assert "Without a network" in said and said.count("\n") == 1
     assert names(tmp_path) == []

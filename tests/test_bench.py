@@ -1,6 +1,5 @@
-"""The benchmark's tables, from a hand-made frame: medians, ratios, equality of texts, limits."""
+"""The benchmark's tables, from a hand-made frame: medians, ratios, equality of texts."""
 
-import importlib.util
 import math
 
 import bench
@@ -65,40 +64,3 @@ def test_a_text_that_differs_is_counted():
     assert len(found) == 12
     same = found.groupby("method").same.mean().to_dict()
     assert same == {PLAIN: 1, own: 1, "wrong": 0}
-
-
-def test_a_row_for_plain_and_for_each_draft():
-    pair, prompts = toy_pair(stop=-1), prompts_of([1, 2, 3], [5, 6])
-    table = bench.head_rows({"draft": pair, "head": pair}, prompts, 12, 1).set_index("method")
-    assert table.index.tolist() == [PLAIN, "chain of 4 with the draft", "chain of 4 with the head"]
-    assert table.loc[PLAIN, "time_to_plain"] == 1
-    drafts = table.iloc[1:]
-    assert (drafts[["time_to_plain", "c"]] > 0).all(axis=None)
-    assert (drafts["same_text"] == 1).all() and drafts["block_efficiency"].nunique() == 1
-
-
-def test_a_missing_head_is_skipped_with_the_reason(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(bench, "endless", lambda *_, **__: None)
-    assert bench.against_head(tmp_path) == []
-    assert f"{tmp_path} has no model.safetensors" in capsys.readouterr().out
-    (tmp_path / "model.safetensors").touch()
-    (tmp_path / "config.json").write_text('{"speculators_model_type": "eagle3"}')
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert bench.against_head(tmp_path) == []
-    assert "speculators reads, and it is not installed" in " ".join(capsys.readouterr().out.split())
-
-
-def test_bars_say_what_is_reached():
-    chain = {"method": "own chain:4", "ratio_to_assisted": 1.5, "ratio_to_plain": 1.1}
-    shares = [
-        {"what": "one token", "threads": 2, "share": 0.43},
-        {"what": "recorder", "threads": 2, "share": 0.6},
-    ]
-    pairs = ("smollm", "another")
-    found = {
-        "decoder": {pair: [chain] for pair in pairs},
-        "overhead": dict.fromkeys(pairs, 0.3),
-        "limits": dict.fromkeys(pairs, shares),
-    }
-    told = bench.bars(found).set_index("what")["is_reached"]
-    assert told.tolist() == [True, True, False, True]

@@ -13,11 +13,8 @@ from pyarrow import ArrowException
 from test_faults import turned
 from toy import plain
 
-from data.drafts import prepare
-from data.drafts.texts import TextConfig, continuations
 from speclab.drafts import candidates, quantise
-from speclab.drafts.shipped import shipped_drafts
-from speclab.study.prompts import EncodedPrompt, training_prompts
+from speclab.study.prompts import EncodedPrompt
 from speclab.study.runs import record_run, texts_of
 
 
@@ -92,23 +89,6 @@ def test_a_damaged_trace_is_refused(drafts, own, profile, work):
     path.write_bytes(turned(path.read_bytes(), 40))
     with pytest.raises((OSError, ArrowException)):
         candidates.proposed(*asked)
-
-
-def test_trained_families_are_found_and_run(random_pair, profile, own, work, tmp_path):
-    """From the scripts in data/drafts to what a draft proposes, on a toy."""
-    config = TextConfig(max_prompt_tokens=12, max_new_tokens=4)
-    text = continuations(random_pair, training_prompts(2), config, tmp_path)
-    steps = prepare.train_config(4, 3, 1e-2)
-    asked = prepare.trainings(text, steps, ["total-variation", "sequence"], [0, 1])
-    prepare.train_all(list(asked), tmp_path / "shipped" / "toy")
-    made = shipped_drafts(random_pair, tmp_path / "shipped")
-    families = [one.family for one in made]
-    assert sorted(families) == ["sequence", *["specialist"] * 2, *["total-variation"] * 2]
-    texts, ranks = texts_of(own), []
-    for one in (made[0], made[-1]):
-        draft = candidates.in_folder(one.name, random_pair, profile, one.folder)
-        ranks.append(candidates.proposed(draft, profile, "greedy", texts)["draft_rank"])
-    assert not ranks[0].equals(ranks[1])
 
 
 # ---- calibration ---------------------------------------------------------------------------------

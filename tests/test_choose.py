@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from test_stopping import COSTS
 
 from speclab import stats
-from speclab.cost import Costs
 from speclab.lab import choose
 from speclab.lab.choose import PLAIN_SETTING, UNKNOWN, Choice, PromptCosts, fold_of
 from speclab.tree import PLAIN, chain, static_tree
@@ -279,15 +278,6 @@ def test_domains_that_are_alike_gain_nothing():
 
 
 # ---- other machines ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("c", "setting"), [(0.0, "chain:8"), (5.0, PLAIN_SETTING)])
-def test_a_free_draft_wants_the_longest_chain_and_an_expensive_one_none(c, setting):
-    chains = {PLAIN_SETTING: PLAIN} | {f"chain:{g}": chain(g) for g in range(1, 9)}
-    trace = trace_of({f"p{i}": ("code", [0] * 18) for i in range(5)})
-    by_prompt = priced(trace, chains, Costs.assumed(c))
-    found = choose.fastest_rows(choose.best_setting(by_prompt, 50))
-    assert set(found["setting"]) == {setting}
 
 
 @pytest.mark.parametrize(("ahead", "least", "most"), [(0, 0, 0.1), (1.5, 0.9, 1)])

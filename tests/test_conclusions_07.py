@@ -3,7 +3,7 @@ changes, means of the same domains, a sentence for every verdict.
 """
 
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pandas as pd
@@ -25,11 +25,12 @@ def test_the_surface_of_a_text_that_is_counted_by_hand(decides):
     rows["rejected"] = rows["place"] < np.where(rows[decides] < 0.5, 4, 1)
     rows = rows.assign(domain="code", position=rows.groupby("prompt_id").cumcount())
     options = {"UNSURE": {"d": "confidence", "t": "p_token"}, "cuts": [0.5], "positions": rows}
+    options["pairwise"] = pairwise
     names = run_cells("07", "SHARES =", "def excesses", gamma=64, smallest=0.002, **options)
     found = run_cells("07", "def per_tenth", "def per_tenth", **names)["surface"]
     unsure, sure = ((20 / (11 - right) - 20 / (11 - 10 / 4)) / 2.5 for right in (4, 1))
-    side = found["draft_from" if decides == "confidence" else "target_from"]
-    assert found["estimate"].to_numpy() == pytest.approx(np.where(side == 0, unsure, sure))
+    is_unsure = found["draft" if decides == "confidence" else "target"].str.endswith("0 to 0.5")
+    assert found["estimate"].to_numpy() == pytest.approx(np.where(is_unsure, unsure, sure))
     assert len(found) == 4
 
 

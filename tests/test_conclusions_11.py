@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pandas as pd
+from cells import run_cells
 from test_claims import CLAIMS, NOTEBOOK, ROOT, SOURCE, rows
 
 
@@ -50,3 +51,11 @@ def test_changes_are_in_order_and_each_goes_on_from_the_last():
         assert changes["day"].between(20, 30).all() and changes["day"].is_monotonic_increasing, name
         before, after = changes["before"].tolist()[1:], changes["after"].tolist()[:-1]
         assert before == after, name
+
+
+def test_only_a_change_from_one_verdict_to_another_turned_it():
+    said = {"turned": ["fails", "holds only here"], "same": ["holds on own prompts only", "agrees"]}
+    said |= {"renamed": ["fails", "defect"], "given up": ["holds", "not tested"]}
+    changes = [{"said": name, "changed": [[29, "", *words]]} for name, words in said.items()]
+    found = run_cells("11", "ORDER =", "ORDER =", listed=pd.DataFrame(changes))
+    assert found["turned"]["claim"].tolist() == ["turned"] and len(found["changes"]) == 4

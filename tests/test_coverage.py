@@ -1,12 +1,11 @@
 """Coverage of intervals: bounds against scipy, studies simulated with a known true value, and the
-sentences about them.
+committed table.
 """
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
-from test_score import make_run
 from test_stats import clustered
 
 from data.coverage import prepare as coverage
@@ -80,15 +79,6 @@ def test_few_prompts_undercover_by_percentile_and_less_by_the_kits_interval():
     few, many = (held(case, size) for size in (5, 50))
     assert few[PERCENTILE] < 0.86 < 0.88 < few[EXPANDED] < 0.97
     assert many.between(0.91, 0.98).all()
-
-
-def test_the_table_counts_domains_together():
-    run = make_run(prompts=8)
-    trace = score.with_hits(run.trace)
-    means = coverage.mean_in_domain("hit[1]", trace, score.mean_of("hit"))[:3]
-    found = coverage.coverage_table(means, prompts=(8,), studies=30, resamples=99)
-    held = sum(coverage.simulated_coverage(one, 8, 30, 99)["held"] for one in means)
-    assert (found["coverage"] * 90).tolist() == pytest.approx(held.tolist())
 
 
 def test_the_committed_table_shows_what_is_claimed_of_it():

@@ -183,12 +183,8 @@ MAY_IMPORT = {  # a room, and the rooms it may import
     "run": {"core", "models", "study", "show", "explore", "cli", "run"},
     "cli": {"core", "models", "study", "show", "explore", "cli"},
 }
-# inside a function only: the command line reaches everything, a notebook's start may ask where it
-# runs
-LAZY = {
-    "cli.commands": set(MAY_IMPORT),
-    "show.notebook": {"cli"},
-}
+# inside a function only: the command line reaches everything
+LAZY = {"cli.commands": set(MAY_IMPORT)}
 # at the top of a module all the same
 ALSO = {("cli.export", "logs")}
 

@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 import torch
-from conftest import edit_json, save_random_llama
 from pretended import pretended
 
 from speclab.__main__ import main
@@ -44,7 +43,8 @@ def test_all_is_well_on_two_t4s(name):
     lines = list(examine(load_profile(name), TWO, True))
     assert {line[:4] for line in lines} == {"ok  "}
     if name == "paper":
-        assert "ok  memory of cuda:1: at most 3.1 GB needed, 15.0 GB free" in lines
+        said = "at most 4.3 GB needed (a coarse estimate), 15.0 GB free"
+        assert f"ok  memory of cuda:1: {said}" in lines
         assert "ok  data set openai/gsm8k: will be downloaded from the hub" in lines
 
 
@@ -73,15 +73,6 @@ def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
     assert todo(TINY, CPU) == [], "only a quantised pair needs it"
 
 
-def test_what_the_target_asks_for_and_the_kit_leaves_out_is_said(tmp_path, random_profile):
-    folder = shutil.copytree(random_profile.target.path, tmp_path / "target")
-    edit_json(folder / "generation_config.json", repetition_penalty=1.05, min_p=0.1)
-    profile = random_profile.replace(target=ModelSpec(str(folder)))
-    said = "asks for repetition_penalty=1.05, min_p=0.1, which the kit leaves out"
-    assert [said in line for line in examine(profile, CPU, False)].count(True) == 1
-    assert not any("leaves out" in line for line in examine(random_profile, CPU, False))
-
-
 def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):
     folder = shutil.copytree(random_folders[0], tmp_path / "model")
     asked = "model", doctor.model, ModelSpec(str(folder)), True
@@ -93,33 +84,13 @@ def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):
 
 
 @pytest.mark.parametrize(
-    "odd", [{"vocab_size": "x"}, {"num_attention_heads": 0}, {"hidden_size": None}, "x"]
+    "odd", [{"vocab_size": "x"}, {"num_attention_heads": 0}, {"hidden_size": None}]
 )
-def test_a_config_that_is_none_is_a_line(odd, tmp_path, random_folders):
-    """Of notes and of a folder; each library meets odd values in its own way."""
-    folder = shutil.copytree(random_folders[0], tmp_path / "\x1b]0;model")
-    known = json.loads((folder / "config.json").read_text())
-    config = odd if odd == "x" else known | odd
-    (folder / "config.json").write_text(json.dumps(config))
-    models = [{"target": ModelSpec(str(folder))}]
-    if odd != "x":
-        models.append({"target": ModelSpec("no/model"), "notes": Notes(target_config=config)})
-    for changes in models:
-        found = "\n".join(examine(TINY.replace(**changes), CPU, True))
-        assert "memory: unknown" in found and "\x1b" not in found
-
-
-def test_tokenizers_that_differ_are_said(tmp_path, random_folders):
-    """The loader rejects them. A target without a chat template is reported if the profile needs
-    one.
-    """
-    draft = save_random_llama(tmp_path / "draft", 3, words=20)
-    pair = {"target": ModelSpec(str(random_folders[0])), "draft": ModelSpec(str(draft))}
-    pair |= {"max_prompt_tokens": 128}
-    [line] = todo(TINY.replace(**pair), CPU)
-    assert line.startswith("do  tokenizers")
-    [_, line] = todo(TINY.replace(**pair, template="chat"), CPU)
-    assert line.startswith("do  prompts: ") and "-> " in line
+def test_an_odd_config_in_the_notes_is_a_line(odd, random_folders):
+    """One in a folder: test_architectures."""
+    config = json.loads((random_folders[0] / "config.json").read_text()) | odd
+    odd_pair = TINY.replace(target=ModelSpec("no/model"), notes=Notes(target_config=config))
+    assert "memory: unknown" in "\n".join(examine(odd_pair, CPU, True))
 
 
 def test_runs_are_looked_for_where_they_are_read(tmp_path, monkeypatch):
@@ -151,14 +122,13 @@ def test_a_gpu_without_kernels_in_torch_is_named(monkeypatch):
     assert "no kernel image" in line and "-> choose another GPU" in line
 
 
-def test_the_memory_that_loading_takes_and_a_session_without_gpu_are_said(monkeypatch):
+def test_the_memory_that_loading_takes_is_said():
     little = TWO | {"cpu": 3e9}
     [line] = todo(T4, little)
-    assert line.startswith("do  memory to load the models: at most 3.9 GB needed, 3.0 GB free")
+    assert line.startswith(
+        "do  memory to load the models: at most 3.9 GB needed (a coarse estimate), 3.0 GB free"
+    )
     assert not any("memory to load" in line for line in examine(TINY, CPU, True))
-    monkeypatch.setattr(doctor, "platform", lambda: "Kaggle")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert "GPU: none in this Kaggle session" in doctor.report(TINY)[0]
 
 
 def test_the_real_look_at_this_machine(capsys, monkeypatch):

@@ -93,8 +93,6 @@ COMMANDS = {
         "doctor --nonsense": "--nonsense",
         "doctor --profile tyni": "did you mean 'tiny'",
         "decode --out new": "--prompts",
-        "hosted restore nowhere": "nowhere",
-        "hosted keep prompts.jsonl": "prompts.jsonl",
     },
     DECODE: {
         "--profile nowhere.yaml": "nowhere.yaml",
@@ -127,10 +125,6 @@ COMMANDS = {
     "log prompts.jsonl --out new": {
         "": "prompts.jsonl, line 1: no format fits",
         "nowhere.jsonl": "nowhere.jsonl",
-        "--format vlm": "did you mean 'vllm'",
-        "--format vllm": "prompts.jsonl, line 1: it is no line of the format vllm",
-        "--drafted four": "drafted='four'",
-        "--prompts results.jsonl": "results.jsonl, line 1: prompt_id and domain are needed",
         "--out empty": "empty exists already",
         "--out prompts.jsonl --force": "holds something other than a log",
     },
@@ -230,7 +224,6 @@ def special(kind, path):
 OF_FILES = (
     f"{DECODE} --out odd.pdf",
     "explore run --out odd.pdf",
-    "export tiny/greedy --for vllm --profile-json odd.pdf",
 )
 OF_FOLDERS = (
     "pack run --kind greedy --licence free --out odd.pdf",
@@ -297,28 +290,12 @@ def test_names_that_a_terminal_lacks_are_printed_as_escapes(place, monkeypatch):
 
 # ---- prompts of one's own ------------------------------------------------------------------------
 
-ODD = {  # a line of the prompts file, and a word of the expected message
-    '{"prompt_id": "b", "domain": "CODE", "prompt": "x"}': "domain='CODE': it differs from 'code'",
-    '{"prompt_id": "b", "domain": "%s", "prompt": "x"}' % ("a" * 200): "domain='aaa",
-    '{"prompt_id": "b", "domain": "code", "prompt": " "}': "prompt",
-    '{"prompt_id": "a", "domain": "code", "prompt": "x"}': "prompt_id 'a' occurs twice",
-    '{"domain": "code", "prompt": "x"}': "missing field prompt_id",
-    '{"prompt_id": "b", "domain": "code", "messages": [{"role": "assistant", "content": "x"}]}': (
-        "messages end with role 'assistant'"
-    ),
-}
-
 
 @pytest.mark.parametrize("verb", ["plan --notebook 02", "reproduce --notebook 02 --out new"])
-@pytest.mark.parametrize("line", ODD, ids=list(ODD.values()))
-def test_a_line_of_prompts_is_named_before_anything_begins(verb, line, place, refused):
-    (place / "odd.jsonl").write_text(f"{PROMPT}\n{line}\n")
-    refused(f"{verb} {STUDY}", f"odd.jsonl, line 3: {ODD[line]}")
-
-
-def test_a_domain_that_no_prompt_has_is_named(place, refused):
-    (place / "odd.jsonl").write_text(PROMPT)
-    refused(f"plan {STUDY} --set domains=[coed]", "did you mean 'code'")
+def test_a_line_of_prompts_is_named_before_anything_begins(verb, place, refused):
+    """What else is wrong in a line: test_prompts."""
+    (place / "odd.jsonl").write_text(f"{PROMPT}\n{PROMPT}\n")
+    refused(f"{verb} {STUDY}", "odd.jsonl, line 3: prompt_id 'a' occurs twice")
 
 
 # ---- recorded runs -------------------------------------------------------------------------------
@@ -344,7 +321,6 @@ def recorded(tmp_path_factory):
 
 
 PACK = "pack run --licence free --out new"
-EXPORT = "export tiny/greedy --for vllm --profile-json"
 AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out"
 
 
@@ -360,8 +336,7 @@ AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out"
         (f"{PACK} --kind greedy --licence ' '", "--licence"),
         (f"{PACK} --kind greedy --out run", "is no empty folder"),
         ("explore run --set seed=3 --out new.html", "--set"),
-        (f"{EXPORT} run/manifest.json", "manifest.json"),
-        (f"{EXPORT} empty", "empty"),
+        ("export empty --for vllm", "empty"),
         (f"{AGAIN} run --set budget=7", "other settings"),
         (f"{AGAIN} other", "other settings"),
         ("explore cut --out new.html", "manifest.json"),
@@ -385,7 +360,7 @@ def test_a_terminal_obeys_no_name_of_a_run(command, recorded, place, capsys):
     name = "\x1b]0;title\x07\u202e"
     run = shutil.copytree(recorded / "run", place / name)
     words = [word.format(name) for word in shlex.split(command)]
-    main(words)
+    assert main(words) == 0
     (run / "trace.parquet").unlink()
     assert main(words) == 2
     said = "".join(capsys.readouterr())

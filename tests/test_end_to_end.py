@@ -45,7 +45,6 @@ PARAMETERS = {
     "13_public_runs": "permutations=200 deepest=3 gammas=[1,3]",
     "14_your_log": "gammas=[1,4] most_requests=60",
 }
-PAIRS: dict[str, str] = {}  # of notebooks that do not run on `tiny`
 AS_A_USER = "00_by_hand"  # others in kernels: test_jupyterlab, and the slow ones
 PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with all files of the pairs
 
@@ -82,10 +81,9 @@ def light(imported, monkeypatch):
 
 def command(name, out, changed):
     """The words of the command line that run one notebook small, its parameters changed so."""
-    pair = PAIRS.get(name, "tiny")
     chosen = ["--set=recorded=[]"]  # all traces of tiny come with the kit
     chosen += [f"--parameter={item}" for item in changed.split()]
-    words = ["reproduce", "--profile", pair, "--notebook", name, "--out", str(out)]
+    words = ["reproduce", "--profile", "tiny", "--notebook", name, "--out", str(out)]
     return words + chosen
 
 
@@ -103,7 +101,7 @@ def check_done(name, out):
     """Check that a notebook's stamp is good, that it drew something, and that no cell ends in a
     value, because a reader would see Python's representation of an object.
     """
-    pages = out / "build" / PAIRS.get(name, "tiny")
+    pages = out / "build" / "tiny"
     page = pages / f"{name}.ipynb"
     stamp = json.loads(page.with_suffix(".json").read_text())
     book = nbformat.read(page, as_version=4)
@@ -143,8 +141,8 @@ def asked_for(monkeypatch, tmp_path):
 MADE_HERE = (
     "01/rejected.csv",
     *(f"08/{name}.csv" for name in ("drafts", "first-token", "tokens-per-pass")),
-    *(f"10/{name}.csv" for name in ("batches", "copies", "drafters", "limits", "measured")),
-    *(f"10/{name}.csv" for name in ("all-prompts", "pass-times", "passes", "speed", "ways")),
+    *(f"10/{name}.csv" for name in ("all-prompts", "batches", "copies", "limits", "passes")),
+    *(f"10/{name}.csv" for name in ("speed", "ways")),
 )
 NEAR = ("01/tree.csv", "01/tree-nodes.csv")  # one pass of float32 models: rounding may differ
 

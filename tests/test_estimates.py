@@ -25,14 +25,6 @@ def test_wide_writes_intervals_as_text():
     )
 
 
-def test_groups_and_lists():
-    rows = [(at, domain, 0.0, -1.0, 1.0) for at in "ab" for domain in ("code", "math")]
-    columns = ["at", "domain", *estimates.NUMBERS]
-    table = estimates.Estimates(pd.DataFrame(rows[:3], columns=columns))
-    assert [(at, len(part.frame)) for at, part in table.groups("at")] == [("a", 2), ("b", 1)]
-    assert str(table.at(at="a")) == "code 0.00 [−1.00, 1.00] and math 0.00 [−1.00, 1.00]"
-
-
 def test_estimates_that_are_all_undefined_are_known_to_be_none():
     rows = [("code", np.nan, np.nan, np.nan), ("math", 1.0, 0.5, 1.5)]
     table = estimates.Estimates(pd.DataFrame(rows, columns=["domain", *estimates.NUMBERS]))

@@ -15,13 +15,6 @@ from speclab.study import runs, timing_runs
 from speclab.study.profiles import ROOT
 from speclab.study.runs import Run
 
-BAD = [  # in a computed sentence
-    r"\d\.0 of|\b0 of 0\b",  # a count is whole, and of something
-    r": ?(;|\.|$)",  # a list without members
-    r"\. [a-z]",  # a sentence without a capital
-    r"(?<![\d.,])1 (prompts|domains|tokens|target passes|guesses)\b",
-    r"-0\.0+\b|\.\.|  | ,|\(\)",
-]
 NASTY = [
     "</script><script>window.hacked = 1</script>",
     "<img src=x onerror='window.hacked = 1'>",
@@ -242,11 +235,7 @@ def test_a_second_draft_is_chosen_and_compared(browser, tmp_path):
     slide(shown, "beside", 4)
     said = shown.locator("#beside-summary").inner_text()
     assert re.match(r"Compared with gamma 4 \(head\), gamma 4 \(draft\) (saves|needs)", said)
-    assert "with draft and" in shown.locator("#gamma-words").inner_text()
     rejected = shown.locator("#words .recovered").count()
-    later = shown.evaluate("explore.view.cut.tokens.find((one) => one.place === 1).position")
-    shown.evaluate("(position) => explore.act.select(position)", later)
-    assert "first token of a block" in shown.locator("#details").inner_text()
     shown.reload()
     shown.wait_for_selector(READY)
     assert shown.locator("#words .recovered").count() == rejected
@@ -341,6 +330,10 @@ def test_words_and_the_next_rejection_are_found(tiny):
     tiny.locator("#next-rejection").click()
     following = next((place for place in rejected if place > position), rejected[0])
     assert tiny.evaluate(at) == [text, following]
+    tiny.evaluate("explore.act.step(0)")
+    for _ in range(3):
+        tiny.locator("#next-rejection").click()
+        assert tiny.locator("#words [aria-pressed=true]").is_visible(), "the step is taken along"
 
 
 def test_the_same_text_is_aligned_with_another_gamma(tiny):
@@ -349,7 +342,6 @@ def test_the_same_text_is_aligned_with_another_gamma(tiny):
     kinds = "all => all.map((pair) => [...pair.children].map((e) => e.className))"
     rows = tiny.locator("#beside-words .pair").evaluate_all(kinds)
     assert all(upper == lower for upper, lower in rows), "gamma 4 is shown already"
-    assert "Both are gamma 4" in tiny.locator("#beside-summary").inner_text()
     slide(tiny, "beside", 2)
     count, passes = tiny.evaluate("""() => {
       const { textSums } = explore.modules["model.js"];
@@ -363,7 +355,7 @@ def test_the_same_text_is_aligned_with_another_gamma(tiny):
     more, waste = passes
     summary = tiny.locator("#beside-summary").inner_text()
     assert more >= 0 and (str(more) in summary or "same number of target passes" in summary)
-    assert str(-waste) in summary and "fewer drafted token" in summary
+    assert str(-waste) in summary
 
 
 MEASURED = Costs(40.0, (1, 2, 4), (0.06, 0.07, 0.07), (1.0, 1.04, 1.2), 0.1, 0.2)
@@ -381,10 +373,9 @@ def test_a_machine_is_measured_only_where_there_are_timing_runs(tmp_path, monkey
 
 
 def test_the_measured_preset_is_offered_chosen_and_marked(browser, tmp_path):
-    measured = MEASURED
     file = tmp_path / "explore.html"
     packed = trace_data.pack_runs([made_run()], ["word"] * 50_000)
-    file.write_text(page.assemble(packed, measured=measured, title="made"), encoding="utf-8")
+    file.write_text(page.assemble(packed, measured=MEASURED, title="made"), encoding="utf-8")
     shown, wrong = opened(browser, file)
     pressed = shown.locator(".presets [aria-pressed=true]")
     source = shown.locator("#machine-source")
@@ -395,9 +386,6 @@ def test_the_measured_preset_is_offered_chosen_and_marked(browser, tmp_path):
     assert "machine=0.3%2Cmeasured%2Cmeasured" in shown.url
     shown.get_by_role("button", name="like a processor").click()
     assert "assumed" in source.inner_text() and pressed.count() == 1
-    assert shown.locator("#knee-value").inner_text() == "3 tokens"
-    slide(shown, "knee", 0)
-    assert shown.locator("#knee-value").inner_text() == "1 token"
     assert wrong == []
     shown.close()
 
@@ -408,37 +396,14 @@ def test_a_lookup_is_a_draft_at_temperature_zero(tiny):
     tiny.keyboard.press("ArrowRight")
     tiny.keyboard.press("ArrowRight")
     assert focused(tiny) == ["kind", "lookup"]
-    for least, otherwise, name in ((1, 4, "gamma 4 + lookup"), (3, 0, "lookup")):
-        slide(tiny, "least", least)
-        slide(tiny, "otherwise", otherwise)
-        reads_well(tiny.locator("#summary").inner_text())
-        assert tiny.locator("#summary").inner_text().startswith(f"With {name}, ")
-        reads_well(tiny.locator("#timeline-words").inner_text())
+    slide(tiny, "least", 3)
+    slide(tiny, "otherwise", 0)
     assert "draft=lookup%3A3" in tiny.url
-    kinds = tiny.evaluate("""() => {
-      const { view, act } = explore;
-      const { whyOf, factsAt } = explore.modules["details_view.js"];
-      act.change({ shape: { kind: "lookup", least: 1, gamma: 0 } });
-      return view.run.length.flatMap((_, text) => {
-        act.change({ text, position: 0 });
-        return view.cut.tokens.map((token) => {
-          const why = whyOf(view, token, factsAt(view, token.position));
-          return [token.kind, why.map((part) => part.textContent ?? part).join("")];
-        });
-      });
-    }""")
-    assert {kind for kind, _ in kinds} >= {"accepted", "recovered", "bonus"}
-    for kind, why in kinds:
-        assert "undefined" not in why and "NaN" not in why
-        assert "copied" in why or (kind == "recovered" and "rejects it" in why)
     pick(tiny, "T = 1")
     assert tiny.evaluate("explore.view.state.shape.kind") == "chain"
     assert tiny.locator("[value=lookup]").is_disabled()
     assert tiny.locator("#lookup-choice").is_visible(), "it does not vanish"
-    told = tiny.locator("#note").inner_text()
-    assert "A lookup was recorded at T = 0 only" in told and "another token is chosen" in told
-    slide(tiny, "gamma", 5)
-    assert tiny.locator("#note").inner_text() == ""
+    assert "A lookup was recorded at T = 0 only" in tiny.locator("#note").inner_text()
 
 
 def focused(shown):
@@ -447,75 +412,31 @@ def focused(shown):
     )
 
 
-def test_an_arrow_key_keeps_the_focus_and_goes_on(tiny):
-    """Domain by domain, and from one temperature to the other, by the keyboard alone."""
-    names = tiny.locator("[name=domain]").evaluate_all("all => all.map((e) => e.value)")
-    tiny.locator("[name=domain]").first.focus()
-    for name in [*names[1:], names[0]]:
-        tiny.keyboard.press("ArrowRight")
-        assert focused(tiny) == ["domain", name]
-        assert tiny.evaluate("explore.view.run.domain[explore.view.state.text]") == name
-    tiny.locator("[name=temperature]").first.focus()
-    for number in (1, 0):
-        tiny.keyboard.press("ArrowRight")
-        assert focused(tiny) == ["temperature", str(number)]
-        assert tiny.evaluate("explore.view.state.run") == number
-
-
-def test_a_chain_and_a_tree_keep_their_sizes(tiny):
-    slide(tiny, "gamma", 9)
-    pick(tiny, "tree")
-    slide(tiny, "depth", 5)
-    pick(tiny, "chain")
-    assert tiny.locator("#gamma-value").inner_text() == "9"
-    pick(tiny, "tree")
-    assert tiny.locator("#depth-value").inner_text() == "5"
-
-
 def test_the_tour_by_the_keyboard_alone(tiny):
     """From start to end, each step asks before it shows, and keeps the focus."""
-    shown_at = []
     tiny.locator("#tour-next").focus()
     tiny.keyboard.press("Enter")
-    count = tiny.evaluate("explore.view.steps.length")
-    assert count == 6
-    for number in range(count):
+    for _ in range(tiny.evaluate("explore.view.steps.length")):
         assert focused(tiny)[0] == "tour"
-        assert tiny.locator("#tour-name").inner_text().startswith(f"{number + 1}. ")
-        assert tiny.locator("#tour-question").inner_text().count("?") >= 1
         assert tiny.locator("#tour-answer").inner_text() == ""
         assert tiny.locator("#tour-guesses button").count() == 3
-        before = tiny.url
         while focused(tiny)[0] != "tour-show":
             tiny.keyboard.press("Tab")
         tiny.keyboard.press("Enter")
-        shown_at.append(tiny.url)
-        assert tiny.url != before or number == 1, "the state is another one"
-        reads_well(tiny.locator("#tour-words").inner_text())
-        reads_well(tiny.locator("#tour-answer").inner_text())
+        assert tiny.locator("#tour-answer").inner_text() != ""
         assert focused(tiny)[0] == "tour-next"
         tiny.keyboard.press("Enter")
-    assert len({*shown_at}) == count
     assert "The end of the tour" in tiny.locator("#tour-name").inner_text()
-    assert tiny.locator("#tour + #read-section li").count() == 7
-    assert tiny.locator("#tour-count").inner_text() == "", "nothing was guessed"
-    tiny.locator("#tour-next").click()
-    assert "A tour in six steps" in tiny.locator("#tour-name").inner_text()
 
 
 def test_guesses_are_counted(tiny):
-    """The first guess of a step counts, and the answer says which it was."""
+    """The first guess of a step counts."""
     rights = tiny.evaluate("explore.view.steps.map((step) => step.right)")
     assert len({*rights}) > 1, "not always the same button"
     for number, right in enumerate(rights):
         place = right if number else (right + 1) % 3  # the first is wrong
         tiny.evaluate(f"explore.act.tour({number})")
-        guess = tiny.locator("#tour-guesses button").nth(place)
-        name = guess.inner_text()
-        guess.click()
-        said = tiny.locator("#tour-answer").inner_text()
-        reads_well(said)
-        assert said.startswith(f"You guessed “{name}”{': right' * bool(number)}. ")
+        tiny.locator("#tour-guesses button").nth(place).click()
     assert tiny.locator("#tour-count").inner_text() == f"{len(rights) - 1} of 6 guesses right"
     tiny.evaluate(f"explore.act.tour(0); explore.act.guess({rights[0]})")
     assert "5 of 6" in tiny.locator("#tour-count").inner_text(), "the first guess counts"
@@ -530,11 +451,6 @@ def test_each_right_guess_agrees_with_the_answer(tiny):
     tiny.evaluate("explore.act.showAnswer()")
     more = tiny.locator("#words .block:not(.later) .token").count() - written
     assert guesses[right] == str(more)
-    tiny.evaluate("explore.act.tour(4); explore.act.showAnswer()")
-    said = tiny.locator("#tour-answer").inner_text()
-    assert "A real decoder writes another text" in said and "Here the text stays fixed" in said
-    footer = tiny.locator("footer").inner_text()
-    assert "At temperature 0 speculative decoding writes exactly the target's own text" in footer
     for number in (1, 2, 3, 5):
         found = tiny.evaluate(
             """(number) => {
@@ -563,21 +479,6 @@ def test_each_right_guess_agrees_with_the_answer(tiny):
             assert low - 0.5 <= value <= (high or [low])[0] + 0.5
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_card_of_the_tour_stays_in_sight(browser, tiny_file, width):
-    """No bar covers it, before and after its answer, in all steps."""
-    size = {"width": width, "height": 844}
-    shown, wrong = opened(browser, tiny_file, viewport=size, reduced_motion="reduce")
-    for number in range(shown.evaluate("explore.view.steps.length")):
-        for call in (f"tour({number})", "showAnswer()"):
-            shown.evaluate(f"explore.act.{call}")
-            card, bar = (shown.locator(f"{name}").bounding_box() for name in ("#tour", ".controls"))
-            assert card["y"] >= max(0, bar["y"] + bar["height"]), (number, call)
-            assert card["y"] + card["height"] <= 844
-    assert wrong == []
-    shown.close()
-
-
 OF_TEXTS = ["gamma-words", "machine-words", "timeline-words", "found"]
 
 
@@ -595,60 +496,6 @@ def test_numbers_of_some_texts_say_so(browser, tmp_path):
         shown.close()
 
 
-def test_the_next_rejection_takes_the_step_along(tiny):
-    """The text is then written as far as the rejected token, which is in sight."""
-    last = "explore.act.step(explore.view.cut.blocks.length - 1)"
-    tiny.evaluate(last)  # the next rejection is the first one
-    for _ in range(3):
-        tiny.locator("#next-rejection").click()
-        step, block = tiny.evaluate(
-            "[explore.view.state.step, explore.view.cut.tokens[explore.view.state.position].block]"
-        )
-        assert step == block and tiny.locator("#words [aria-pressed=true]").is_visible()
-        assert f"Block {block + 1} of" in tiny.locator("#step-name").inner_text()
-    tiny.locator("#first-block").click()
-    tiny.evaluate("explore.act.select(20, true)")
-    assert tiny.locator("#words [aria-pressed=true]").is_visible(), "nor does an arrow key"
-
-
-def test_plain_decoding_drafts_nothing_at_any_time(tiny):
-    for now in tiny.evaluate("[...Array(400).keys()].map((i) => Math.round(i * 8) / 100)"):
-        tiny.evaluate(
-            """(now) => { explore.view.state.clock = now - 1e-10;
-            explore.modules["clock_view.js"].tellTime(explore.view); }""",
-            now,
-        )
-        assert "draft" not in tiny.locator("#plain-now").inner_text(), now
-
-
-def test_a_shape_without_a_draft_names_none(tiny):
-    names = tiny.evaluate("""() => {
-      const { shapeWords } = explore.modules["model.js"];
-      const lookup = (gamma) => ({ kind: "lookup", least: 3, gamma });
-      return [lookup(0), lookup(2), { kind: "chain", gamma: 0 }, { kind: "chain", gamma: 1 }]
-        .map((shape) => shapeWords(shape, "head"));
-    }""")
-    assert names == ["lookup", "gamma 2 + lookup (head)", "plain decoding", "gamma 1 (head)"]
-
-
-def test_copying_the_link_does_not_move_the_page(tiny):
-    height = "document.querySelector('.controls').offsetHeight"
-    before = tiny.evaluate(height)
-    tiny.locator("#copy-link").click()
-    tiny.locator("#copied").filter(has_text=re.compile("copied|Copy the address")).wait_for()
-    assert tiny.evaluate(height) == before
-
-
-def test_badges_of_a_token_are_apart(tiny):
-    tiny.evaluate("explore.act.select(5)")
-    row = tiny.locator("#details .own")
-    assert "the text's target's best" in " ".join(row.first.inner_text().split())
-    edges = "all => all.map((e) => [e.getBoundingClientRect(), getComputedStyle(e).borderWidth])"
-    (first, edge), (other, _) = row.locator(".tag").evaluate_all(edges)
-    assert other["left"] - first["right"] >= 4 or other["top"] > first["bottom"]
-    assert edge == "1px"
-
-
 def test_two_lanes_on_one_clock(tiny, browser, tiny_file):
     """At the end of the faster lane it has its whole text, and plain decoding a token per pass."""
     slide(tiny, "c", 0)
@@ -660,10 +507,8 @@ def test_two_lanes_on_one_clock(tiny, browser, tiny_file):
     assert tiny.locator(written.format("drafted")).count() == tokens
     assert tiny.locator(written.format("plain")).count() == passes
     slide(tiny, "clock", 1)
-    assert tiny.locator("#plain-now").inner_text().startswith("1 token after 1 target pass.")
     tiny.locator("#clock-play").click()
     tiny.wait_for_timeout(600)
-    tiny.locator("#clock-play").click()
     assert tiny.evaluate("explore.view.state.clock") > 1
     still, wrong = opened(browser, tiny_file, reduced_motion="reduce")
     assert still.locator("#clock-play").is_hidden() and still.locator("#clock").is_visible()
@@ -673,25 +518,13 @@ def test_two_lanes_on_one_clock(tiny, browser, tiny_file):
 
 def test_words_are_drawn_and_grow_towards_p(tiny):
     told = tiny.locator("#draws-words")
-    assert "Nothing is drawn yet" in told.inner_text()
     tiny.locator("#draw-100").click()
     assert "After 100 words" in told.inner_text()
-    first = told.inner_text()
     tiny.locator("#draw-1000").click()
     assert "After 1,100 words" in told.inner_text() and "stays 0.29 away" in told.inner_text()
     tiny.locator("#draws-reset").click()
-    assert tiny.locator("#draws-seed").inner_text() == "2"
-    tiny.locator("#same").click()
-    assert "stays 0.50 away" in told.inner_text(), "even a perfect draft is not drawn from"
-    tiny.evaluate("explore.act.bench({ p: [0, 9, 0, 0, 0], q: [0, 9, 0, 0, 0] })")
-    assert "careless rule is exact as well" in told.inner_text()
-    tiny.evaluate("explore.act.bench(null); explore.act.drawAnew({ seed: 1 })")
-    tiny.locator("#draw-100").click()
-    assert told.inner_text() == first, "a seed draws the same words"
-    of_token = tiny.locator("[name=source][value=token]")
-    assert of_token.is_disabled() and "draws nothing" in tiny.locator("#draws-note").inner_text()
+    assert tiny.locator("[name=source][value=token]").is_disabled(), "T = 0 draws nothing"
     pick(tiny, "T = 1")
-    assert tiny.locator("#draws-note").inner_text() == ""
     pick(tiny, "the chosen token")
     tiny.locator("#draw-1000").click()
     p, shares = tiny.evaluate("""() => {
@@ -714,59 +547,12 @@ def test_on_a_phone_the_explanation_is_a_sheet(browser, tiny_file):
     place, below = token.bounding_box(), sheet.bounding_box()
     assert place["y"] >= 0 and place["y"] + place["height"] <= below["y"], "the token is in sight"
     shown.locator("#details .close").tap()
-    assert sheet.is_hidden()
-    token.tap()
-    shown.keyboard.press("Escape")
     assert sheet.is_hidden() and wrong == []
     shown.close()
 
 
-# ---- computed sentences --------------------------------------------------------------------------
-
-
-def reads_well(sentence):
-    assert sentence and not [bad for bad in BAD if re.search(bad, sentence)], sentence
-    assert "undefined" not in sentence and "NaN" not in sentence, sentence
-
-
-def choice(domain, gain):
-    """What the page knows of a domain whose fastest setting has this speed-up."""
-    shape = {"kind": "chain", "gamma": 3 if gain > 1 else 0}
-    setting = {"shape": shape, "speedup": gain}
-    return {"domain": domain, "settings": [setting] * 2, "best": int(gain > 1)}
-
-
-@pytest.mark.parametrize("gains", [[1.5], [1], [1.5, 1.2], [1.5, 1], [1, 1], [1.5, 1.2, 1, 1]])
-def test_where_drafting_pays(tiny, gains):
-    choices = [choice(name, gain) for name, gain in zip("abcd", gains, strict=False)]
-    sentence = tiny.evaluate(
-        "(choices) => explore.modules['machine_view.js'].sentenceOf(choices)", choices
-    )
-    reads_well(sentence)
-    assert ("1.50x with gamma 3" in sentence) == (1.5 in gains)
-    assert ("Plain decoding is fastest" in sentence) == (1 in gains)
-
-
-def test_passes_saved_and_drafts_wasted(tiny):
-    sentences = tiny.evaluate("""() => {
-      const { comparison } = explore.modules["text_view.js"];
-      const cut = (passes, drafted) => ({ blocks: Array.from({ length: passes }, (_, i) => (
-        { drafted: i ? 0 : drafted, accepted: 0 })) });
-      const [a, b] = [2, 5].map((gamma) => ({ kind: "chain", gamma }));
-      const others = [cut(5, 9), cut(4, 10), cut(6, 8), cut(3, 30), cut(9, 1)];
-      return [...others.map((other) => comparison(a, cut(5, 9), b, other)),
-        comparison(a, cut(5, 9), a, cut(5, 9))];
-    }""")
-    for sentence in sentences:
-        reads_well(sentence)
-    same, one_more, one_fewer, *_ = sentences
-    assert "same number of target passes and wastes the same number" in same
-    assert "saves 1 target pass and wastes 1 more drafted token." in one_more
-    assert "needs 1 more target pass and wastes 1 fewer drafted token." in one_fewer
-
-
-def test_a_study_of_one_domain_reads_well(browser, tmp_path):
-    """One prompt, one domain: no interval, and no sentence that compares domains."""
+def test_a_study_of_one_prompt(browser, tmp_path):
+    """One domain: no interval, and no sentence that compares domains."""
     runs_of_one = [made_run(prompts=1), made_run(1.0, prompts=1)]
     for run in runs_of_one:
         for table in ("trace", "nodes"):
@@ -776,16 +562,12 @@ def test_a_study_of_one_domain_reads_well(browser, tmp_path):
     packed = trace_data.pack_runs(runs_of_one, ["word"] * 50_000)
     file.write_text(page.assemble(packed, title="one"), encoding="utf-8")
     shown, wrong = opened(browser, file)
-    ids = ["summary", "gamma-words", "gamma-note", "machine-words", "timeline-words", "clock-words"]
-    for c in (0, 1):
-        slide(shown, "c", c)
-        for name in ids:
-            reads_well(shown.locator(f"#{name}").inner_text())
     assert "too few prompts" in shown.locator("#gamma-note").inner_text()
     assert "most tokens in" not in shown.locator("#gamma-words").inner_text()
     for number in range(shown.evaluate("explore.view.steps.length")):
         shown.evaluate(f"explore.act.tour({number}); explore.act.showAnswer()")
-        reads_well(shown.locator("#tour-answer").inner_text())
+    said = shown.locator("body").inner_text()
+    assert "undefined" not in said and "NaN" not in said
     assert wrong == []
     shown.close()
 
@@ -956,9 +738,6 @@ def test_parts_in_a_frame(browser, tmp_path, parts, monkeypatch):
     inside.locator(READY).wait_for()
     visible = [part for part in page.PARTS if inside.locator(f"#{part}-section").is_visible()]
     assert visible == [*parts]
-    assert inside.locator("#details").is_visible() == ("text" in parts), "no sheet in a frame"
-    assert inside.locator("h1").is_hidden()
-    assert inside.locator(".controls").is_visible() == bool(both)
     height, frame = inside.locator("body").evaluate("e => [e.offsetHeight + 4, innerHeight]")
     assert height == frame, "the frame is as high as its content"
     assert wrong == []

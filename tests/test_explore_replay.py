@@ -1,14 +1,11 @@
 """The page's replay equals the kit's for every recorded text of both pairs, in a real browser."""
 
 import dataclasses
-from dataclasses import asdict
 
 import numpy as np
-import pandas as pd
 import pytest
 import rejection_rule
 from browser import chromium, opened
-from conftest import committed
 from frames import shipped, with_lists
 from numpy.testing import assert_allclose
 
@@ -265,33 +262,6 @@ def test_a_batch_is_priced_as_in_notebook_10(pages, machine, batch):
         assert_allclose(prices, choose.costs_by_levels(tree_of(shape), costs), rtol=1e-12)
 
 
-def test_the_measured_preset_predicts_what_notebook_10_measured(pages, recorded):
-    """The committed run: at the costs of the timing runs a chain of 4 is about as fast."""
-    tables = committed("figures/smollm/10/all-prompts.csv")
-    if not tables:
-        pytest.skip("the figures are not the committed ones")
-    exported = tables[0].parent
-    measured = page.measured_for(recorded["smollm"][0])
-    sums, prices = pages["smollm"].evaluate(
-        """(measured) => {
-          const { domainSums, treeOf } = explore.modules["model.js"];
-          const { blockPrices, costOf } = explore.modules["cost.js"];
-          const { machinesOf } = explore.modules["machine.js"];
-          const shape = { kind: "chain", gamma: 4 };
-          const sums = domainSums(explore.view.trace.runs[0], null, shape);
-          const prices = blockPrices(treeOf(shape), machinesOf(measured).measured);
-          return [[sums.emitted, costOf(sums, prices)], prices];
-        }""",
-        asdict(measured),
-    )
-    assert_allclose(prices, choose.costs_by_levels(chain(4), measured), rtol=1e-12)
-    predicted = pd.read_csv(exported / "all-prompts.csv")
-    is_chain = (predicted["set"] == "own prompts") & (predicted["method"] == "chain:4")
-    (row,) = predicted[is_chain].itertuples()
-    emitted, cost = sums
-    assert emitted / cost == pytest.approx(row.predicted, rel=0.1), "costs of another hour"
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_intervals_are_the_kits(pages, recorded, kind):
     """Both resample prompts within their domain, 1,000 and 2,000 times: equal but for chance."""
@@ -372,21 +342,6 @@ def test_draws_average_to_the_expectation(pages):
     }""")
     assert repeated and error < 0.1
     assert abs(mean - expected) < 4 * error
-
-
-def test_the_text_in_the_middle_has_the_median_number_of_passes(pages, recorded):
-    trace = recorded["smollm"][0].trace
-    for gamma in (1, 4, 9):
-        sums = replay.prompt_sums(replay.replay(trace, gamma))
-        sums = sums.sort_values("blocks", ascending=False, kind="stable")
-        longest = sums.loc[sums["emitted"] == sums["emitted"].max(), "prompt_id"]
-        got = pages["smollm"].evaluate(
-            """(gamma) => { const run = explore.view.trace.runs[0];
-              const { middleText } = explore.modules["model.js"];
-              return run.prompt[middleText(run, null, { kind: "chain", gamma })]; }""",
-            gamma,
-        )
-        assert got == longest.iloc[(len(longest) - 1) // 2]
 
 
 # ---- what is shown of a token --------------------------------------------------------------------

@@ -12,7 +12,6 @@ matplotlib.use("Agg")
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from numpy.testing import assert_allclose
 from pandas.testing import assert_frame_equal
@@ -20,7 +19,7 @@ from pandas.testing import assert_frame_equal
 from speclab.plain import read_json
 from speclab.show import drawings, figure_files, figures, style, tables
 from speclab.study.profiles import ROOT
-from speclab.tree import chain, static_tree
+from speclab.tree import static_tree
 
 FRAME = pd.DataFrame(
     [
@@ -144,59 +143,6 @@ def test_twelve_series_differ_in_colour_marker_and_line(hue, fixed):
     assert with_more["12"]["color"] == with_more["0"]["color"]
 
 
-@pytest.mark.parametrize("name", ["code", "math", "reasoning", "chat"])
-def test_lines_of_the_domains_are_seen_on_white(name):
-    """Contrast of lines; the darkest text of that colour is chat's name in the explorer."""
-    red, green, blue = (
-        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4
-        for part in to_rgb(style.SERIES[name]["color"])
-    )
-    contrast = 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
-    assert contrast >= (4.5 if name == "chat" else 3.4)
-
-
-@pytest.mark.parametrize("count", [2, 4, 12])
-def test_points_of_a_group_stand_in_half_of_its_row(count):
-    names = [str(number) for number in range(count)]
-    rows = pd.DataFrame({"x": "a", "of": names, "estimate": 0.5, "low": 0.4, "high": 0.6})
-    with figures.styled():
-        figure = figures.facets(rows, "x", "of", kind="bars")
-    places = [bars[0].get_ydata()[0] for bars in figure.axes[0].containers]
-    assert len(places) == count and 0 < max(places) - min(places) <= 0.5 + 1e-9
-
-
-@pytest.mark.parametrize(
-    ("most", "ticks"), [(6, [1, 2, 3, 4, 5, 6]), (8, [*range(1, 9)]), (16, [1, 4, 8, 12, 16])]
-)
-def test_the_same_axis_has_the_same_ticks_at_every_width(most, ticks):
-    rows = [[panel, gamma, 2.0, 1.0, 3.0] for panel in "abc" for gamma in range(1, most + 1)]
-    frame = pd.DataFrame(rows, columns=["panel", "gamma", "estimate", "low", "high"])
-    for width in (style.TWO_COLUMNS, style.ONE_COLUMN):
-        figure = figure_files.draw_styled(
-            lambda: figures.facets(frame, "gamma", "panel", columns="panel"), width
-        )
-        drawn = [axes for axes in figure.axes if axes.axison]
-        assert [[*axes.get_xticks()] for axes in drawn] == [ticks] * 3
-
-
-def test_another_marker_is_filled():
-    """The options of a figure do not inherit the hollow marker of the look that they change."""
-    rows = pd.DataFrame({"x": [1, 2] * 4, "of": [*"aabbccdd"], "estimate": 1.0})
-    with figures.styled():
-        axes = figures.facets(
-            rows.assign(low=0.9, high=1.1), "x", "of", looks={"b": {"marker": "o"}}
-        ).axes[0]
-    marked = {line.get_marker(): line.get_markerfacecolor() for line in axes.lines}
-    assert marked["o"] == style.OTHER_LOOKS[3]["color"]
-
-
-def test_four_panels_of_a_column_stand_two_by_two():
-    with figures.styled(style.ONE_COLUMN):
-        shapes = [figures.row_of_panels(count, 2.5)[1] for count in (3, 4)]
-    found = [panels[0].get_subplotspec().get_geometry()[:2] for panels in shapes]
-    assert found == [(3, 1), (2, 2)]
-
-
 def test_the_explorer_has_the_colours_of_the_figures():
     page = (ROOT / "speclab/explore/assets/page.css").read_text()
     light = page[: page.index("@media")]
@@ -211,26 +157,6 @@ def test_names_are_shown_as_they_are():
     svg = figure_files.picture(figure, "svg").decode()
     for shown in ("_under", "$x_1$ &amp; $y", "a|b", "&lt;b&gt;*c*&lt;/b&gt;"):
         assert svg.count(shown) >= 2, "under the axis and in the legend"
-
-
-@pytest.mark.parametrize("name", ["w" * 60, "字" * 60, "two words " * 6], ids=["w", "字", "words"])
-@pytest.mark.parametrize("width", [style.TWO_COLUMNS, style.ONE_COLUMN])
-def test_a_long_name_leaves_room_for_the_panels(name, width, capsys):
-    rows = pd.DataFrame({"domain": [name, "b"], "estimate": [0.4, 0.6], "low": 0.3, "high": 0.7})
-    panels = pd.concat([rows.assign(panel=panel, prompt_id="") for panel in ("T = 0", "T = 1")])
-    dots = pd.concat([panels, panels.assign(prompt_id="a", low=np.nan, high=np.nan)])
-    bars = {"x": "domain", "hue": "panel", "kind": "bars", "columns": "panel"}
-    for draw in (
-        lambda: figures.strips(dots, "tokens"),
-        lambda: figures.facets(panels, **bars),
-    ):
-        figure = figure_files.draw_styled(draw, width)
-        for axes in figure.axes:
-            panel = axes.get_window_extent()
-            assert panel.width > 0.1 * figure.bbox.width and panel.height > 30
-            names = [one for one in axes.get_yticklabels() if one.get_visible() and one.get_text()]
-            assert all(-1 <= one.get_window_extent().x0 <= panel.x0 for one in names)
-    assert "no room for the panels" not in capsys.readouterr().err
 
 
 # ---- what is drawn -------------------------------------------------------------------------------
@@ -352,43 +278,6 @@ def test_drawn_tree_shows_every_token_with_its_probabilities():
     heights = [axes.texts[n].get_position()[1] for n in children]
     assert heights == sorted(heights), "the draft's best on top: the y axis points down"
     assert axes.yaxis_inverted()
-
-
-@pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
-@pytest.mark.parametrize("tree", [chain(16), static_tree(3, 2, 8)], ids=["grows down", "lies"])
-def test_each_line_of_a_tree_runs_from_box_to_box(tree, width):
-    """It ends on the outlines of both boxes, on the sides that face each other."""
-    frame = tree_of(tree, [1])
-    figure = figure_files.draw_styled(lambda: drawings.draw_tree(frame), width)
-    figure.draw_without_rendering()
-    boxes = figure.axes[0].texts
-    assert len(boxes) == tree.size + 1
-    across = figure.axes[0].get_xticks().size > 0  # the depths are above it
-    for text, parent in zip(boxes[1:], tree.parent[1:], strict=True):
-        line = text.arrow_patch.get_path().transformed(text.arrow_patch.get_transform())
-        ends = line.vertices[[0, -1]]
-        own, above = (box.get_bbox_patch().get_window_extent() for box in (text, boxes[parent]))
-        sides = (own.x0, above.x1) if across else (own.y1, above.y0)
-        assert_allclose(ends[:, 0 if across else 1], sides, atol=1)
-
-
-@pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
-@pytest.mark.parametrize(
-    "tree", [chain(1), chain(16), static_tree(3, 3), static_tree(4, 4), static_tree(2, 16)]
-)
-def test_boxes_of_any_tree_stand_apart(width, tree):
-    last = int(tree.depth.argmax())
-    path = [last, *(node for node in tree.parent[[last]] if node)]
-    figure = figure_files.draw_styled(lambda: drawings.draw_tree(tree_of(tree, path)), width)
-    assert figure.get_figheight() <= style.TALLEST
-    figure.draw_without_rendering()
-    boxes = [text.get_bbox_patch().get_window_extent() for text in figure.axes[0].texts]
-    for one, other in combinations(boxes, 2):
-        across = min(one.x1, other.x1) - max(one.x0, other.x0)
-        down = min(one.y1, other.y1) - max(one.y0, other.y0)
-        assert min(across, down) < 1
-    shown = " ".join(text.get_text() for text in figure.axes[0].texts)
-    assert f"␣t{last}\n" in shown, "the accepted path stays"
 
 
 # ---- tables --------------------------------------------------------------------------------------

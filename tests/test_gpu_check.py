@@ -3,21 +3,14 @@ wrong decoder fail it, and a process that dies or hangs fails.
 """
 
 import json
-import subprocess
-import sys
-import time
-import warnings
 from types import SimpleNamespace
 
 import gpu_check
-import psutil
 import pytest
 import torch
 from gpu_check import Compared, Difference, Settings
 from test_record import prompts_of
 from toy import let_nodes_see_their_cousins, toy_pair
-
-from speclab.study.profiles import ROOT
 
 MACHINE = {
     "name": "machine",
@@ -94,22 +87,6 @@ def test_an_error_is_a_failure_of_its_check_alone(out, monkeypatch):
     assert results["checks"][0]["said"] == "OutOfMemoryError: CUDA out of memory."
 
 
-def test_waits_are_counted_by_line(on_the_toy, monkeypatch):
-    """On a pretended device: torch warns at each wait."""
-
-    def waiting(*given):
-        if modes[-1:] == ["warn"]:
-            warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
-        return SimpleNamespace(steps=[1, 2])
-
-    modes = []
-    monkeypatch.setattr(gpu_check, "decode_prompt", waiting)
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
-    facts = gpu_check.waits(Settings("cuda:0", 2, 4, ("float32",))).facts
-    assert {one["per_block"] for one in facts.values()} == {0.5}
-    assert modes == ["warn", "default"] * len(gpu_check.SHAPES)
-
-
 def test_results_are_written_after_each_check_and_ctrl_c_keeps_them(out):
     def run(name, settings):
         if name == "text":
@@ -136,21 +113,6 @@ def test_a_process_that_dies_or_hangs_has_failed(monkeypatch, tmp_path, code, wo
     monkeypatch.setattr(gpu_check, "LIMIT_S", 1 if "sleep" in code else 60)
     found = gpu_check.in_child("text", Settings("cpu"))
     assert (found["status"], found["said"]) == ("failed", words)
-
-
-@pytest.mark.slow
-def test_sigterm_stops_what_a_check_has_started(out):
-    command = [sys.executable, "tests/tools/gpu_check.py", "--out", str(out), "--device", "cpu"]
-    command += ["--only", "recorder", "--literal-tokens", "64"]
-    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
-    call = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
-    call.stdout.readline()  # the machine is known; the recorder's process begins
-    while not (started := psutil.Process(call.pid).children(recursive=True)):
-        time.sleep(0.05)
-    call.terminate()
-    assert call.wait(60) == 130
-    _, alive = psutil.wait_procs(started, timeout=10)
-    assert not alive and json.loads(out.read_text())["stopped"]
 
 
 @pytest.mark.parametrize(

@@ -135,23 +135,6 @@ def test_the_doctor_fetches_a_config_and_no_more(made_up):
     assert {*made_up} == {f"{NAME}/config.json"}
 
 
-def test_a_gated_model_is_said_by_the_doctor(monkeypatch):
-    refusing(monkeypatch, errors.GatedRepoError)
-    lines = list(examine(load_profile("tiny", HUB_PAIR), {"cpu": 1e9}, True))
-    assert [f"do  model {NAME}" in line and "hf auth login" in line for line in lines].count(
-        True
-    ) == 2
-
-
-def test_a_packing_that_is_not_loaded_is_said_before_the_download(made_up, monkeypatch, capsys):
-    monkeypatch.setitem(CONFIG, "quantization_config", {"quant_method": "fp8"})
-    lines = list(examine(load_profile("tiny", HUB_PAIR), {"cpu": 1e9}, True))
-    assert sum("packed by 'fp8'" in line for line in lines if line[:2] == "do") == 2
-    monkeypatch.setattr(ModelFolder, "config", CONFIG)
-    assert main(["pair", "--profile", "tiny", *changes()]) == 2
-    assert "packed by 'fp8'" in capsys.readouterr().err and NAME not in made_up
-
-
 def test_a_model_is_in_the_cache_though_files_that_nobody_fetched_are_not(tmp_path, monkeypatch):
     """huggingface_hub 2.4 considers a folder without README.md incomplete, and gives its path."""
     incomplete, nowhere = (errors.LocalEntryNotFoundError("none") for _ in range(2))

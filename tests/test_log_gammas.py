@@ -81,18 +81,6 @@ def test_verdicts_follow_the_bounds():
     assert table.loc[5, ["least", "most", "estimate"]].tolist() == [3, 6, 6]
 
 
-def test_the_truth_lies_in_the_bounds_of_the_speed_up():
-    trace = load_run(ROOT / "data" / "traces" / "smollm" / "greedy").trace
-    log = passes.of_replay(replay.replay(trace, 4))
-    costs = Costs.assumed(0.05)
-    table = log_gammas.bounds(log_gammas.bounded_speeds(log, [1, 3, 4, 6, 12], costs))
-    truth = replay.chain_sums(trace, [1, 3, 4, 6, 12]).groupby("gamma")[["emitted", "blocks"]].sum()
-    for row in table[table["gamma"] > 0].itertuples():
-        whole = truth.loc[row.gamma]
-        true = whole["emitted"] / whole["blocks"] / costs.of_chain(row.gamma)
-        assert row.low <= row.least <= true + 1e-9 and true <= row.most + 1e-9 <= row.high + 1e-9
-
-
 @pytest.mark.parametrize(
     ("log", "asked", "message"),
     [

@@ -1,5 +1,5 @@
-"""Half precision compared with float32 on the CPU: loaded models, records, texts that rounding
-changes, and messages about number formats.
+"""Half precision compared with float32 on the CPU: loaded models, records, and texts that
+rounding changes.
 """
 
 import numpy as np
@@ -11,7 +11,6 @@ from toy import toy_pair
 from speclab.models import model, pairs
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
-from speclab.show import notebook
 from speclab.study import runs
 from speclab.study.profiles import ROOT, ModelSpec, load_profile
 from speclab.study.prompts import EncodedPrompt, encode_prompts, load_prompts
@@ -137,13 +136,3 @@ def test_a_manifest_says_how_many_tokens_of_a_greedy_text_are_not_the_argmax(
 
 
 # ---- in words ------------------------------------------------------------------------------------
-
-CPU = {"dtype": "float32", "kernel": "Linear", "device": "cpu"}
-T4 = {"dtype": "float16", "kernel": "Triton", "device": "cuda:0", "gpu": "Tesla T4"}
-
-
-def test_another_number_format_is_said():
-    here, there = {"target": CPU, "draft": CPU}, {"target": T4, "draft": CPU}
-    assert "may differ" not in notebook.made_with(here, here)
-    assert "may differ" in notebook.made_with(here, there)
-    assert "Linear" not in notebook.made_with(here) and "Triton" in notebook.made_with(there)

@@ -12,13 +12,13 @@ import sys
 
 import pytest
 from bs4 import BeautifulSoup
-from conftest import contents, profile_of, random_network
+from conftest import contents
 from test_end_to_end import imported, light  # noqa: F401
 
 from speclab.__main__ import main
 from speclab.plain import read_yaml
 from speclab.study.profiles import ROOT, load_profile
-from speclab.study.runs import record_run, sizes_of
+from speclab.study.runs import sizes_of
 
 EXAMPLE = ROOT / "data/examples/support_tickets/study.yaml"
 TINY = {f"{name}": f"data/pairs/tiny/{name}" for name in ("target", "draft")}
@@ -84,36 +84,7 @@ def test_the_example_speaks_of_its_own_categories(tmp_path, monkeypatch):
     check_study(*study(tmp_path, TINY | SMALL))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.usefixtures("light")
-def test_the_example_on_its_own_pair(tmp_path):
-    if not [*(ROOT / "data/pairs/smollm/target").glob("*.safetensors")]:
-        pytest.skip("needs the weights of smollm (`make pair`)")
-    check_study(*study(tmp_path, SMALL))
-
-
 # ---- odd pairs and odd prompts -------------------------------------------------------------------
-
-ODD = {  # architectures that name their parts in their own way
-    "GPT2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512},
-    "GPTNeoX": {"num_key_value_heads": None},
-}
-
-
-@pytest.mark.parametrize("kind", ODD)
-def test_another_architecture_writes_a_text_after_one_prompt_in_two_scripts(
-    kind, random_folders, tmp_path
-):
-    target, draft = random_folders
-    folder = tmp_path / "target"
-    shutil.copytree(target, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-    random_network(kind, vocab_size=40, **ODD[kind]).save_pretrained(folder)
-    row = {"prompt_id": "a", "domain": "شكاوى", "prompt": "a b مرحبا 🙂 c d"}
-    (tmp_path / "one.jsonl").write_text(json.dumps(row))
-    one = profile_of(folder, draft).replace(prompts=str(tmp_path / "one.jsonl"), max_new_tokens=4)
-    run = record_run(one, tmp_path / "run")
-    assert {*run.trace["domain"]} == {"شكاوى"} and len(run.trace) >= 1
 
 
 # ---- record here, study there --------------------------------------------------------------------

@@ -1,16 +1,15 @@
 """Passes: a decoder's steps, a replay's blocks and a log are one frame; bounds for other gammas."""
 
-import gzip
 import json
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
+from test_choose import trace_of
 
-from speclab import replay, score
+from speclab import replay
 from speclab.__main__ import main
 from speclab.decode import decode_prompt
 from speclab.logs import logs, passes
@@ -21,36 +20,6 @@ from speclab.study.profiles import ROOT
 from speclab.study.prompts import encode_prompts, load_prompts
 from speclab.study.runs import load_run
 from speclab.tree import chain
-
-ATLAS = ROOT.parent / "shared" / "public_traces" / "atlas"
-
-
-def trace(ranks):
-    """A trace of texts by name, from the draft's ranks along each."""
-    parts = [
-        pd.DataFrame({"prompt_id": name, "domain": "code", "draft_rank": rank}).assign(
-            position=np.arange(len(rank))
-        )
-        for name, rank in ranks.items()
-    ]
-    return pd.concat(parts, ignore_index=True)
-
-
-def as_log(frame):
-    """Answers as a server would report them, from passes."""
-    for name, rows in frame.groupby("prompt_id", sort=False):
-        tokens = int(rows["emitted"].sum())
-        yield Answer(name, rows["domain"].iloc[0], [*rows["accepted"]], [*rows["drafted"]], tokens)
-
-
-def test_a_log_of_replayed_blocks_is_the_replay():
-    run = load_run(ROOT / "data" / "traces" / "smollm" / "greedy")
-    visited = replay.replay(run.trace, 4)
-    there = passes.of_replay(visited)
-    read = passes.of_answers(as_log(there))
-    assert_frame_equal(read, there, check_dtype=False)
-    again = replay.prompt_sums(passes.as_blocks(read))
-    assert_frame_equal(again, replay.prompt_sums(visited)[list(again)], check_dtype=False)
 
 
 def test_tokens_after_the_end_are_cut_by_hand():
@@ -121,7 +90,9 @@ def prompt_line(prompt):
 
 
 def test_sums_in_parts_are_the_sums(monkeypatch):
-    whole = trace({"a": [0, 0, 1, 0, 0, 0], "b": [1, 1], "c": [0] * 9})
+    whole = trace_of(
+        {"a": ("code", [0, 0, 1, 0, 0, 0]), "b": ("code", [1, 1]), "c": ("code", [0] * 9)}
+    )
     log = passes.of_replay(replay.replay(whole, 3))
     together = passes.sums_by_request(log)
     assert_frame_equal(together, replay.prompt_sums(passes.as_blocks(log)), check_dtype=False)
@@ -135,7 +106,7 @@ RANKS = st.lists(st.integers(0, 1), min_size=2, max_size=30)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(RANKS, min_size=1, max_size=3), st.integers(1, 6), st.integers(1, 9))
 def test_the_truth_of_another_gamma_lies_in_the_bounds(texts, gamma, other):
-    whole = trace({f"p{i}": ranks for i, ranks in enumerate(texts)})
+    whole = trace_of({f"p{i}": ("code", ranks) for i, ranks in enumerate(texts)})
     log = passes.of_replay(replay.replay(whole, gamma))
     truth = replay.chain_sums(whole, [other]).set_index("prompt_id")["blocks"]
     least, most = (
@@ -149,7 +120,7 @@ def test_the_truth_of_another_gamma_lies_in_the_bounds(texts, gamma, other):
 
 def test_bounds_at_a_long_draft_are_tight_and_turns_are_one_prompt():
     ranks = [0, 0, 1, 0, 1, 1, 0, 0, 0]
-    whole = trace({"p": ranks})
+    whole = trace_of({"p": ("code", ranks)})
     log = passes.of_replay(replay.replay(whole, 9))
     two = pd.concat([log, log.assign(turn=1)], ignore_index=True)
     for unknown in (HITS, MISSES):
@@ -162,28 +133,3 @@ def test_the_heuristic_schedule_by_hand():
     assert passes.heuristic_drafted([0] * 7).tolist() == [5, 4, 3, 2, 1, 1, 1]
     with pytest.raises(ValueError, match="pass 1 accepts 5 tokens where .* drafts 4"):
         passes.heuristic_drafted([0, 5])
-
-
-@pytest.mark.skipif(not ATLAS.is_dir(), reason="needs the public runs in ../shared")
-def test_public_runs_give_the_published_numbers_and_no_contradiction():
-    with gzip.open(ATLAS / "accept_lengths.jsonl.gz", "rt") as lines:
-        rows = [json.loads(line) for line in lines]
-    rows = [row for row in rows if row["bench"] == "spec_bench"]
-    expected = {"EAGLE": 3.579, "Medusa": 2.306, "SpS vicuna-68m, HF heuristic from 5": 2.278}
-    for method, tokens in expected.items():
-        answers = [answer for row in rows if row["method"] == method for answer in turns_of(row)]
-        frame = passes.as_blocks(passes.of_answers(answers))
-        sums = replay.prompt_sums(frame)
-        per_pass = score.block_estimators()["block_efficiency"](sums)
-        assert per_pass == pytest.approx(tokens, abs=0.0005)
-    assert len(frame) == 40_632  # and `heuristic_drafted` found no contradiction in them
-
-
-def turns_of(row):
-    """The answers of a line; K is the schedule's where the line names none."""
-    for turn, lengths in enumerate(row["turns"]):
-        accepted = np.subtract(lengths, 1)
-        drafted = np.full(len(accepted), row["K"] or 0)
-        if row["K"] is None:
-            drafted = passes.heuristic_drafted(accepted)
-        yield Answer(str(row["prompt"]), row["task"], accepted, drafted, turn=turn)

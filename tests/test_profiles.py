@@ -69,8 +69,10 @@ def test_notes_hold_the_published_configurations(name):
     profile = load_profile(name)
     configs = [profile.notes.target_config, profile.notes.draft_config]
     pair = planned_pair(profile)
-    sizes = tuple(model.parameters for model in pair)
-    assert sizes == PARAMETERS[name]
+    target, draft = PARAMETERS[name]
+    assert pair[0].parameters == target
+    # of a head it is an upper bound
+    assert draft <= pair[1].parameters <= (1.6 if OF_HEAD in configs[1] else 1) * draft
     context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     layers = [config.get(OF_HEAD, config) for config in configs]
     assert all(context <= layer["max_position_embeddings"] for layer in layers)
@@ -253,11 +255,3 @@ def test_a_draft_is_not_judged_on_prompts_that_it_was_trained_on():
     with pytest.raises(ValueError, match="was trained on prompts of this set"):
         load_profile("smollm", {"prompts": "paper"})
     assert load_profile("tiny", {"prompts": "paper"}).prompts == "paper"
-
-
-@pytest.mark.parametrize("text", ["a: [", "- 1", "target: x", "target: !!set {a}"])
-def test_a_broken_file_is_named(tmp_path, text):
-    path = tmp_path / "mine.yaml"
-    path.write_text(text)
-    with pytest.raises(ValueError, match="mine.yaml"):
-        load_profile(path)

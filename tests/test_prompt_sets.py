@@ -1,4 +1,4 @@
-"""The prompt sets on which a question is asked: their texts, names and descriptions."""
+"""The prompt sets on which a question is asked: their texts and names."""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,7 @@ from frames import text_of
 from test_score import make_run
 
 from speclab.lab import prompt_sets
-from speclab.lab.prompt_sets import ENGLISH, OWN, SECOND, UNWRAPPED
+from speclab.lab.prompt_sets import ENGLISH, OWN, SECOND
 from speclab.lab.texts import Text
 from speclab.study import runs
 from speclab.study.profiles import load_profile
@@ -28,48 +28,18 @@ def test_at_t1_every_set_has_one_seed(monkeypatch):
     assert len(sets[OWN].trace) == len(run.trace)
 
 
-def written(folder, name, **sizes):
-    """A file of prompts: domain = how many."""
-    rows = [
-        {"prompt_id": f"{domain}-{i}", "domain": domain, "prompt": f"{name}: {domain} {i}"}
-        for domain, size in sizes.items()
-        for i in range(size)
-    ]
-    path = folder / name
+def written(path):
+    """A file of one prompt."""
     path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path.write_text(json.dumps({"prompt_id": "a", "domain": "code", "prompt": str(path)}))
     return str(path)
-
-
-@pytest.mark.parametrize(
-    ("others", "words"),
-    [
-        ({}, "names no other prompts"),
-        (
-            {"again.jsonl": {"app": 7, "web": 5}},
-            "**again**: prompts of `again.jsonl` (web 5 and app 7).",
-        ),
-        ({"part.jsonl": {"app": 7, "more": 1}}, "(app 7). It lacks web, so"),
-    ],
-)
-def test_other_sets_are_described_by_what_is_in_them(tmp_path, others, words):
-    changes = {"prompts": written(tmp_path, "own.jsonl", web=2, app=1)}
-    changes["other_prompts"] = [written(tmp_path, name, **sizes) for name, sizes in others.items()]
-    said = prompt_sets.described(load_profile("tiny", changes))
-    assert words in said and str(tmp_path) not in said
-    assert "math" not in said, "nothing of the kit's own sets"
 
 
 @pytest.mark.parametrize("changes", [{}, {"other_prompts": []}])
 def test_pages_say_which_prompts_chose_the_training(changes):
-    words = "the first 8 of each domain chose"
+    words = "of which the first 8 decided when"
     assert words in prompt_sets.described(load_profile("smollm", changes))
     assert words not in prompt_sets.described(load_profile("tiny", changes))
-
-
-def test_the_kits_own_sets_are_described():
-    said = prompt_sets.described(load_profile("tiny"))
-    assert all(f"**{name.capitalize()}**" in said for name in (UNWRAPPED, SECOND))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +53,7 @@ def test_the_kits_own_sets_are_described():
 )
 def test_texts_are_those_of_the_sets_that_a_profile_names(tmp_path, monkeypatch, theirs, error):
     """In the domains that the profile's own prompts have; sets that lack one are not compared."""
-    sources = {written(tmp_path, name, code=1): domains for name, domains in theirs.items()}
+    sources = {written(tmp_path / name): domains for name, domains in theirs.items()}
     run = make_run(prompts=5)
     made = {}
     for source, domains in sources.items():

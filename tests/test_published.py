@@ -9,7 +9,6 @@ from test_score import make_run
 
 from speclab import score, stats
 from speclab.lab import published
-from speclab.show import tables
 from speclab.tree import static_tree
 
 
@@ -108,10 +107,11 @@ def test_table_i_puts_the_named_estimators_side_by_side(rule, exact):
     assert row["corrected"] == pytest.approx(expected) and row["estimator"] == exact.name
 
 
-def test_table_v_is_of_one_bin_and_pooled():
+@pytest.mark.parametrize(("half", "asked"), [(32, {}), (20, {"half": 20})])
+def test_table_v_is_of_one_bin_and_pooled(half, asked):
     run = make_run(prompts=6, positions=40)
-    row = compared("V", run).loc[(3, 1)]
-    late = run.nodes[run.nodes["position"] >= 32]
+    row = compared("V", run, **asked).loc[(3, 1)]
+    late = run.nodes[run.nodes["position"] >= half]
     path = score.tree_estimators()["accept_by_depth"](late[late["best_path"]])
     assert row["ours_as_published"] == pytest.approx(score.ratio_by_depth(late)[3])
     assert row["corrected"] == pytest.approx(path[3])
@@ -140,13 +140,6 @@ def test_a_study_of_other_domains_has_the_tables_without_the_papers_numbers():
     assert own.set_index(keys)[ours].to_dict() == pytest.approx(renamed.to_dict())
 
 
-def test_position_bins_follow_the_length_that_is_asked_for():
-    run = make_run(prompts=6, positions=40)
-    row = compared("V", run, half=20).loc[(3, 1)]
-    late = run.nodes[run.nodes["position"] >= 20]
-    assert row["ours_as_published"] == pytest.approx(score.ratio_by_depth(late)[3])
-
-
 def test_tables_ii_and_iii_are_of_the_blocks_that_a_decoder_visits():
     """The survival of the paper's tree adds up to its accepted tokens, walked by hand."""
     text = made_text(prompts=5, length=40)
@@ -159,14 +152,6 @@ def test_tables_ii_and_iii_are_of_the_blocks_that_a_decoder_visits():
     of_all = score.tree_estimators()["mean_accepted"]
     chat = text.nodes.query("domain == 'chat'")
     assert abs(second["chat"] - of_all(chat)) > 0.01, "not of every tree that was hung"
-
-
-def test_exports_are_byte_stable_and_hold_every_digit(tmp_path):
-    frame = published.comparison("V", make_run(positions=40))
-    once, again = (tables.export(frame, tmp_path / name, "table_5") for name in "ab")
-    assert_allclose(pd.read_csv(once[0])["corrected"], frame["corrected"], rtol=1e-14)
-    assert "nan" not in once[1].read_text().lower()
-    assert [file.read_bytes() for file in once] == [file.read_bytes() for file in again]
 
 
 @pytest.mark.parametrize("names", [{"math": "billing"}, {}])

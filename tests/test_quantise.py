@@ -1,5 +1,5 @@
-"""Quantised copies: the unpacked weights are exactly the packed codes, fewer bits give larger
-errors, and a copy is made only once.
+"""Quantised copies: the unpacked weights are exactly the packed codes, and a copy is made only
+once.
 """
 
 import re
@@ -76,16 +76,6 @@ def test_the_plain_copy_holds_exactly_the_packed_weights(copies, bits):
     assert torch.equal(plain, (scale * (code - zero)).T)
     off_by_one = (scale * (code - zero + 1)).T
     assert not torch.equal(plain, off_by_one), "it would be seen"
-
-
-@needs_gptq
-def test_fewer_bits_weigh_less_and_are_further_from_the_source(copies, source):
-    truth = weights_of(source)[f"{LAYER}.weight"].float()
-    plain = [weights_of(copy.plain)[f"{LAYER}.weight"] for copy in copies.values()]
-    errors = [(weights - truth).abs().mean().item() for weights in plain]
-    assert 0 < errors[0] < errors[1] < truth.abs().mean()
-    sizes = [copy.weight_bytes for copy in copies.values()]
-    assert sizes[0] > sizes[1]
 
 
 @needs_gptq

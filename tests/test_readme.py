@@ -2,7 +2,6 @@
 are verbs of the kit, and headlines are true. README is short.
 """
 
-import json
 import re
 
 import pytest
@@ -10,6 +9,7 @@ import readme
 from conftest import committed
 
 from speclab.cli.commands import cli
+from speclab.plain import read_yaml
 from speclab.run.findings import headlines_of, value_of
 from speclab.show.notebook import drawn_in
 from speclab.study.profiles import ROOT, load_profile
@@ -114,31 +114,22 @@ def test_a_broken_link_is_found():
     assert broken(ROOT / "README.md", text) == ["GLOSSARY.md#none", "none.md", "none/00.md"]
 
 
+def test_every_figure_of_an_engine_is_defined():
+    page = (ROOT / "data/engines/README.md").read_text(encoding="utf-8")
+    defined = page.partition("<!-- engines")[0]
+    for group in read_yaml(ROOT / "data/engines/names.yaml", ""):
+        for figure in filter(None, group["names"].values()):
+            name = re.sub(r"\[.*| %", "", figure)
+            assert re.search(f"`{name}[`[]", defined), (group["engine"], figure)
+        assert group["of"] in ("pooled", "interval", "request")
+
+
 def test_readme_is_short_and_links_to_what_a_code_host_shows():
     assert len(README) <= 6_000
     links = re.findall(r"(?:\]\(|^\[\w+\]: )((?!http)[^)\s#]+)", README, re.MULTILINE)
     assert {link.rpartition(".")[2] for link in links} == {"md", "png", "cff"}
     [lines] = re.findall(r"```\n(make .*?)```", README, re.DOTALL)
     assert re.findall("^(make [a-z]+)", lines, re.MULTILINE) == ["make reproduce", "make test"]
-
-
-def test_what_is_collected_of_a_finished_run(tmp_path):
-    def write(name, facts):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(facts))
-
-    write("notebooks/01_a.ipynb", {})
-    write("build/tiny/01_a.json", {"status": "done", "seconds": 3.4})
-    for number, rows in ((1, 9), (2, 2)):  # the second is a later try
-        facts = {"time_s": 12.34, "rows": {"trace": rows}, "peak_bytes": {"process": 8}}
-        write(f"data/runs/tiny-greedy-{number}/manifest.json", facts)
-    recording = {"time_s": 12.3, "positions": 9, "peak_bytes": 8}
-    kept = {"seconds": {"01_a": 3}, "recording": recording}
-    assert readme.collect("tiny", tmp_path) == kept
-    write("notebooks/02_b.ipynb", {})
-    with pytest.raises(ValueError, match="02_b has no finished run"):
-        readme.collect("tiny", tmp_path)
 
 
 def test_your_own_study_is_a_profile(tmp_path):

@@ -134,6 +134,10 @@ def light(monkeypatch):
 
 
 def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
+    os.environ |= {"JUPYTER_DATA_DIR": str(repository.root), "JUPYTER_PREFER_ENV_PATH": "0"}
+    wrong = {"argv": ["false"], "display_name": "x", "language": "python"}
+    (repository.root / "kernels" / "python3").mkdir(parents=True)
+    (repository.root / "kernels" / "python3" / "kernel.json").write_text(json.dumps(wrong))
     assert repository.run() == 0
     said = capsys.readouterr().out
     assert "01_good                    begins" in said, "a log has a line at the start"
@@ -148,8 +152,15 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
 @pytest.mark.usefixtures("light")
 def test_only_what_changed_runs_again(repository, capsys):
     again = repository.has_run
-    assert again() == ["01", "02"] and again() == []
-    assert capsys.readouterr().out.count("s  up to date") == 2
+    assert again() == ["01", "02"]
+    page = repository.build / "index.html"
+    os.utime(page, (9, 9))
+    assert again() == [] and page.stat().st_mtime == 9, "no page is written in vain"
+    template = repository.root / "speclab" / "run" / "page.md.j2"
+    template.parent.mkdir(parents=True)
+    template.touch()
+    assert again() == [] and page.stat().st_mtime > 9
+    assert capsys.readouterr().out.count("s  up to date") == 4
     repository.write("02_also_good", FIGURE.format(number="02") + "\nmore = 1")
     assert again() == ["02"]
     (repository.figures / "01" / "plot.png").unlink()
@@ -203,44 +214,39 @@ def digests_of(kit, given=None, **changes):
     return [notebook.digest for notebook in call.notebooks]
 
 
-@pytest.mark.parametrize("file", KIT)
-def test_a_notebook_depends_on_all_code_and_what_is_declared(kit, file):
-    before = digests_of(kit)
-    with (kit.root / file).open("a") as held:
-        held.write("\n")
-    assert (digests_of(kit) == before) is (file in IGNORED)
-
-
 def test_a_notebook_depends_on_its_prose_its_profile_and_its_parameters(kit):
     found = [digests_of(kit), digests_of(kit, {"gamma": 5}), digests_of(kit, depth=2)]
     kit.write("01_good", READERS, "# Another question?")
     assert len({first for first, _ in [*found, digests_of(kit)]}) == 4
 
 
+NAMED = [  # by an environment variable, a profile or a parameter
+    ("SPECLAB_MODELS", {"target.path": "org/big"}, {}, "org/big/config.json"),
+    ("SPECLAB_DATASETS", {"prompts": "paper"}, {}, "openai/gsm8k/main/test.parquet"),
+    ("SPECLAB_TRACES", {}, {}, "greedy/manifest.json"),
+    ("", {}, {"place": "notes"}, "notes/mine.txt"),
+    ("", {}, {"beside": ["paper", "smollm"]}, "data/traces/smollm/greedy/manifest.json"),
+]
+
+
 @pytest.mark.parametrize(
-    ("variable", "of_profile", "given", "file"),
-    [
-        ("SPECLAB_MODELS", {"target.path": "org/big"}, {}, "org/big/config.json"),
-        ("SPECLAB_DATASETS", {"prompts": "paper"}, {}, "openai/gsm8k/main/test.parquet"),
-        ("SPECLAB_TRACES", {}, {}, "greedy/manifest.json"),
-        ("", {}, {"place": "notes"}, "notes/mine.txt"),
-        ("", {}, {"beside": ["paper", "smollm"]}, "data/traces/smollm/greedy/manifest.json"),
-    ],
+    ("variable", "of_profile", "given", "file"), [*(("", {}, {}, file) for file in KIT), *NAMED]
 )
-def test_what_a_variable_a_profile_or_a_parameter_names_counts(
+def test_a_notebook_depends_on_all_code_and_on_what_is_declared_or_named(
     kit, tmp_path_factory, monkeypatch, variable, of_profile, given, file
 ):
     folder = tmp_path_factory.mktemp("elsewhere") if variable else kit.root
     path = folder / file
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{}")
+    path.write_text(KIT.get(file, "{}"))
     monkeypatch.chdir(folder.parent)
     if variable:
         os.environ[variable] = folder.name
     before = digests_of(kit, given, **of_profile)
     assert os.environ.get(variable, str(folder)) == str(folder), "notebooks run elsewhere"
-    path.write_text("{ }")
-    assert digests_of(kit, given, **of_profile) != before
+    with path.open("a") as held:
+        held.write("\n")
+    assert (digests_of(kit, given, **of_profile) == before) is (file in IGNORED)
 
 
 def test_a_style_file_is_an_input_of_all_but_what_measures_time(kit, tmp_path, capsys):
@@ -394,6 +400,15 @@ if not pathlib.Path(place).exists():
 """
 
 
+ASKS = """
+class {error}(Exception): pass
+READS = ["{{place}}"]
+if not pathlib.Path(place).exists():
+    (folder / "plot.png").write_bytes(b"half")
+    raise {error}("fetch <them>")
+"""
+
+
 @pytest.mark.usefixtures("light")
 @pytest.mark.parametrize(
     ("error", "said"), [("FilesMissing", "needs files"), ("ModelsMissing", "needs the models")]
@@ -402,10 +417,8 @@ def test_a_notebook_that_lacks_something_is_no_failure_and_runs_when_it_comes(
     kit, capsys, monkeypatch, error, said
 ):
     place = kit.root / "later.csv"
-    asks = f"class {error}(Exception): pass\nif not pathlib.Path('{place}').exists():\n"
-    asks += f"    (folder / 'plot.png').write_bytes(b'half')\n    raise {error}('fetch <them>')\n"
-    declares = 'READS = ["{place}"]\n' * (error == "FilesMissing")
-    kit.write("01_good", FIGURE.format(number="01") + declares + asks)
+    body = FIGURE.format(number="01") + ASKS.format(error=error)
+    kit.write("01_good", body if error == "FilesMissing" else body.replace("READS", "NOTES"))
     missing = ["weights"]
     monkeypatch.setattr(reproduce.pair, "missing", lambda profile: missing)
     plot = kit.figures / "01" / "plot.png"
@@ -515,16 +528,14 @@ def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository,
 
 
 def test_notebooks_get_absolute_paths(repository, monkeypatch):
-    rows = [{"prompt_id": f"{i}", "domain": "code", "prompt": f"x {i}"} for i in range(5)]
-    (repository.root / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (repository.root / "own.yaml").write_text("draft: draft\ntarget: data/pairs/tiny/target")
-    shutil.copytree(ROOT / "data/pairs/tiny/draft", repository.root / "draft")
-    monkeypatch.chdir(repository.root)
-    changes = {"prompts": "mine.jsonl", "draft": "draft", "depth": 2}
-    given = reproduce.open_call("own.yaml", [], changes, {}).given
-    paths = {name: str(repository.root / changes[name]) for name in ("prompts", "draft")}
-    assert given["overrides"] == changes | paths
-    assert given["profile"] == str(repository.root / "own.yaml")
+    """They work in another folder."""
+    folder = repository.root
+    (folder / "own.yaml").write_text("draft: d\ntarget: data/pairs/tiny/target")
+    shutil.copytree(ROOT / "data/pairs/tiny/draft", folder / "d")
+    monkeypatch.chdir(folder)
+    given = reproduce.open_call("own.yaml", [], {"draft": "d", "depth": 2}, {}).given
+    assert given["profile"] == str(folder / "own.yaml")
+    assert given["overrides"] == {"draft": str(folder / "d"), "depth": 2}
 
 
 # ---- at once, and stopped ------------------------------------------------------------------------
@@ -562,16 +573,25 @@ def test_what_is_measured_runs_alone_and_first_then_two_at_once(empty, failing):
     assert [one[2] for one in times.values()] == [1, 1]
 
 
-def test_as_many_as_cores_and_memory_and_one_where_there_is_a_gpu(empty, monkeypatch):
-    free = SimpleNamespace(available=8e9)
-    monkeypatch.setattr(reproduce.psutil, "virtual_memory", lambda: free)
-    assert [reproduce.places(count) for count in (None, 1, 3, 9)] == [2, 1, 3, 4]
-    free.available = 4e9
-    assert [reproduce.places(count) for count in (None, 2)] == [1, 2]
-    monkeypatch.setattr(reproduce.shutil, "which", lambda name: "/bin/true")
-    for visible, count in (("0", 1), ("", 3)):
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible
-        assert reproduce.places(3) == count
+@pytest.mark.parametrize(
+    ("free", "gpu", "visible", "workers", "count"),
+    [
+        (8e9, None, "", None, 2),
+        (8e9, None, "", 9, 4),
+        (4e9, None, "", None, 1),
+        (4e9, None, "", 3, 3),
+        (8e9, "/bin/nvidia-smi", "0", 3, 1),
+        (8e9, "/bin/nvidia-smi", "", 3, 3),
+    ],
+)
+def test_as_many_as_cores_and_memory_and_one_where_there_is_a_gpu(
+    empty, monkeypatch, free, gpu, visible, workers, count
+):
+    memory = SimpleNamespace(available=free)
+    monkeypatch.setattr(reproduce.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(reproduce.shutil, "which", lambda name: gpu)
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible
+    assert reproduce.places(workers) == count
 
 
 # a job started in the background of a shell inherits an ignored SIGINT

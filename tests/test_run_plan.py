@@ -2,19 +2,16 @@
 declare all runs that they need.
 """
 
-import ast
 import json
 
 import pytest
 
 from speclab.__main__ import main
-from speclab.cli.run_plan import FORMER, chosen, declared, kinds_named
+from speclab.cli.run_plan import FORMER, chosen, kinds_named
 from speclab.plain import say_once
 from speclab.study import runs
-from speclab.study.profiles import ROOT, load_profile
+from speclab.study.profiles import load_profile
 
-SOURCES = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
-ASKING = ("load_or_record", "recorded")  # what a notebook calls to get a run
 # six kinds of ticket of unequal sizes, one of a single prompt
 SIZES = {"delivery": 6, "счёт": 5, "returns": 3, "app": 2, "repairs": 2, "account": 1}
 
@@ -114,36 +111,11 @@ def test_a_file_with_one_new_prompt_is_another_set(study):
     assert main(["plan", *words]) == 0
 
 
-def test_a_temperature_of_zero_stands_for_one(study, capsys):
-    said, _ = plan_of(capsys, "--profile", study, "--set", "temperature=0", "--notebook", "03")
-    assert "Studies use T = 0 and T = 1 (temperature: 0)." in said
-
-
 def test_a_public_set_is_planned_without_a_look_at_it(capsys, monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", None)
     said, table = plan_of(capsys, "--profile", "paper", "--notebook", "02")
     assert table["greedy"].split()[1:4] == ["200", "0", "12,800"]
     assert "Some may be recorded already" in said
-
-
-def kinds_in(source):
-    """The kinds of run that a notebook's calls name literally."""
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    asking = [call for call in calls if ast.unparse(call.func).split(".")[-1] in ASKING]
-    return {
-        argument.value
-        for call in asking
-        for argument in call.args
-        if isinstance(argument, ast.Constant)
-    }
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_what_a_notebook_names_it_declares(source):
-    """That it declares no more and no less is what `test_end_to_end` holds, which runs them."""
-    kinds = kinds_named(load_profile("tiny"), declared(source))
-    assert {*kinds} <= {*runs.kinds_of(load_profile("tiny"))}
-    assert kinds_in(source.read_text(encoding="utf-8")) <= {*kinds}
 
 
 def test_a_notebook_that_was_renamed_is_found_by_its_former_name():

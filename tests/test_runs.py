@@ -13,7 +13,6 @@ from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from speclab import record
-from speclab.__main__ import main
 from speclab.models import model, pairs
 from speclab.study import runs
 from speclab.study.profiles import ROOT, load_profile
@@ -208,14 +207,6 @@ def test_other_prompts_have_runs_of_their_own(short_profile, tmp_path):
         runs.kinds_of(twice)
 
 
-def test_longer_texts_follow_the_length_of_the_profiles(short_profile):
-    lengths = [
-        runs.of_kind(short_profile.replace(max_new_tokens=n), "long").max_new_tokens
-        for n in (64, 96)
-    ]
-    assert lengths == [192, 288]
-
-
 @pytest.mark.parametrize("pair", ["tiny", "smollm"])
 def test_the_keys_are_those_of_the_shipped_traces(pair):
     profile = load_profile(pair)
@@ -340,30 +331,8 @@ def test_an_unknown_kind_is_named(short_profile):
         load_or_record(profile, "greedy")
 
 
-def test_the_command_line_records(short_profile, tmp_path, capsys):
-    out = tmp_path / "out"
-    changes = {
-        **{"prompts_per_domain": 1, "max_new_tokens": 4, "max_prompt_tokens": 64},
-        **{"prompts": short_profile.prompts, "domains": "[code]"},
-        **{"target.path": short_profile.target.path, "draft.path": short_profile.draft.path},
-    }
-    sets = [f"--set={name}={value}" for name, value in changes.items()]
-    words = ["record", "--profile", "tiny", "--kind", "sampled", "--out", str(out)]
-    assert main([*words, *sets]) == 0
-    assert "nodes in" in capsys.readouterr().out
-    assert load_run(out).manifest["kind"] == "sampled"
-
-
 def test_prompts_that_are_cut_are_said(short_profile, random_pair, tmp_path, capsys):
     shorter = short_profile.replace(max_prompt_tokens=2)
     run = record_run(shorter, tmp_path / "run", random_pair)
     cut = run.manifest["prompts_cut"]
     assert cut > 0 and "prompts are cut to 2 tokens" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("out", "shown"), [("", True), ("somewhere", False)])
-def test_a_page_shows_no_bar(out, shown, short_profile, random_pair, tmp_path, capsys, monkeypatch):
-    """A notebook's error output is part of its page, which `make reproduce` writes."""
-    monkeypatch.setenv("SPECLAB_OUT", out)
-    record_run(short_profile, tmp_path / "run", random_pair)
-    assert ("block" in capsys.readouterr().err) == shown

@@ -1,6 +1,6 @@
-"""Studies with less than the kit's own: no other prompts, one category, twelve prompts, and all of
-these at once with a name that Markdown, HTML, LaTeX and matplotlib read otherwise. Every notebook
-runs, or one line says why it does not.
+"""Studies with less than the kit's own: twelve prompts, and with them one category and no other
+prompts, with a name that Markdown, HTML, LaTeX and matplotlib read otherwise. Every notebook runs,
+or one line says why it does not.
 """
 
 import json
@@ -158,24 +158,6 @@ def test_one_category_of_twelve_prompts_and_no_others(little, capfd):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_no_other_prompts(little, capfd):
-    settings = {"prompts": "project", "prompts_per_domain": 6, "max_new_tokens": 24}
-    *_, left_out = every_notebook(little, capfd, settings | {"other_prompts": []})
-    check_left_out(left_out)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_one_category(little, capfd):
-    rows = of_domains(TICKETS, "tickets")
-    settings = {"prompts": written(little, "mine.jsonl", rows[:30]), "max_new_tokens": 24}
-    settings["other_prompts"] = [written(little, "others_$1.jsonl", rows[30:])]
-    *_, left_out = every_notebook(little, capfd, settings)
-    check_left_out(left_out, "11")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_twelve_prompts(little, capfd):
     rows = of_domains(TICKETS, NAME, "字" * 60)
     settings = {"prompts": written(little, "mine.jsonl", rows[:12]), "max_new_tokens": 24}
@@ -209,10 +191,3 @@ def test_what_is_said_to_run_with_cut_probabilities_runs(little, capfd, branches
     *_, left_out = every_notebook(little, capfd, CUT | {"branches": branches})
     check_left_out(left_out, "11", *without)
     assert all("branches=1" in left_out[number] for number in without)
-
-
-def test_the_template_of_the_guide_is_read():
-    """What the slow test of it runs; the negative control of its pattern."""
-    section = GUIDE.partition("## Your own study\n")[2]
-    template = yaml.safe_load(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])
-    assert template["other_prompts"] == [] and template["max_new_tokens"] > 0

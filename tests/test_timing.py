@@ -1,5 +1,5 @@
 """Measured costs on a random pair: shapes, rounds, and the computation of the overhead. No time is
-asserted. (Medians and ratios of pass times: test_wall_clock.)
+asserted.
 """
 
 from itertools import product

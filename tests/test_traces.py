@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import signal
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import mistune
 import pandas as pd
@@ -33,10 +33,9 @@ from speclab.models import folder
 from speclab.models.folder import ModelsMissing
 from speclab.plain import shown
 from speclab.study import prompts, runs
-from speclab.study.profiles import ROOT, ModelSpec, Notes, Profile, load_profile
+from speclab.study.profiles import ModelSpec, Notes, Profile
 from speclab.study.runs import RunError, load_or_record, load_run, record_run
 
-GUIDE = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
 LICENCE = "prompts and text: MIT"
 PROFILE = Profile(
     "small",
@@ -127,13 +126,6 @@ def test_a_packed_run_reads_as_the_run_itself_and_is_smaller(kit):
     assert LICENCE in written and str(kit) not in written
 
 
-def test_the_command_packs(kit, capsys):
-    run, out = run_of(kit, "greedy"), kit / "given" / "greedy"
-    assert main(["pack", str(run), "--out", str(out), "--licence", "mine"]) == 0
-    assert f"{out}: 0.0 MB" in capsys.readouterr().out
-    assert "mine\n" in (out / "README.md").read_text() and load_run(out)
-
-
 @pytest.mark.parametrize("name", ["write_facts", "_pack_table"])
 def test_a_pack_that_was_killed_is_written_again(short_run, tmp_path, monkeypatch, name):
     out = tmp_path / "out"
@@ -164,32 +156,6 @@ def test_the_card_shows_names_as_text(short_run):
     page = read(card(manifest))
     assert re.findall("<[^>]+>", page) == re.findall("<[^>]+>", plain)
     assert shown(BAD) in html.unescape(page) and not set(page) & {"\x1b", "\u202e"}
-
-
-def of_guide(root):
-    (root / "study.yaml").write_text(re.search(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)[1])
-    return load_profile(root / "study.yaml")
-
-
-def of_example(_):
-    return load_profile(ROOT / "data/examples/support_tickets/study.yaml")
-
-
-@pytest.mark.parametrize("template", [of_guide, of_example])
-def test_a_study_after_a_template_of_the_kit_is_packed_without_a_further_word(
-    short_profile, short_run, tmp_path, template
-):
-    notes = asdict(template(tmp_path).notes)
-    run = replace(short_run, manifest=short_run.manifest | {"profile": asdict(short_profile)})
-    run.manifest["profile"]["notes"] = notes
-    out = pack(run, tmp_path / "out", "greedy")
-    assert load_run(out).manifest["licence"] == notes["licence"]
-
-
-def test_what_to_write_is_said_where_no_licence_is_named(short_run, tmp_path):
-    with pytest.raises(ValueError, match=r"--licence '.*YAML file.*notes: \{licence: …\}") as error:
-        pack(short_run, tmp_path / "out", "greedy")
-    assert "\n" not in str(error.value) and not (tmp_path / "out").exists()
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -441,26 +407,6 @@ def test_what_a_larger_run_does_not_hold_is_not_read_from_it(kit, change, left):
     assert runs.recorded_run(PROFILE.replace(**changes), "greedy") is None
 
 
-@pytest.mark.parametrize(
-    ("pair", "kind"),
-    [
-        *(("smollm", kind) for kind in ("greedy", "sampled-seed-2", "plain-template", "long")),
-        ("smollm-head", "sampled"),
-        ("tiny", "unwrapped"),
-    ],
-)
-def test_the_example_of_the_notebooks_reads_the_shipped_traces(pair, kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "RUNS", tmp_path)
-    profile = load_profile(pair, {"prompts_per_domain": 10})
-    run = load_or_record(profile, kind, engine=lambda *_: pytest.fail("recorded"))
-    shipped = load_run(ROOT / "data/traces" / pair / kind)
-    count = 20 if kind == "long" else 10
-    first = shipped.trace.groupby("domain")["prompt_id"].unique()
-    names = {name for ids in first for name in ids[:count]}
-    wanted = shipped.trace[shipped.trace["prompt_id"].isin(names)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(run.trace, wanted)
-
-
 # ---- runs of others ------------------------------------------------------------------------------
 
 
@@ -493,10 +439,6 @@ def test_a_foreign_folder_beside_the_runs_and_traces_is_passed_over(
     assert load_or_record(PROFILE).folder == kit / "traces" / "greedy"
     shutil.rmtree(kit / "traces" / "greedy")
     assert manifests_of_pair(PROFILE), "the other two runs"
-    (kit / "traces" / "x").rename(kit / "traces" / "greedy")
-    with pytest.raises(RunError, match=r"traces/greedy/manifest\.json") as error:
-        load_or_record(PROFILE)
-    assert "\n" not in str(error.value)
 
 
 def older(folder):

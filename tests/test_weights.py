@@ -8,22 +8,17 @@ import shutil
 
 import pytest
 import torch
-import transformers
-from conftest import SMALL, edit_json, profile_of, random_network, save_random_llama
+from conftest import edit_json, profile_of, random_network, save_random_llama
 from safetensors.torch import load_file, save_file
 
-from speclab.__main__ import main
 from speclab.cli import doctor
 from speclab.cli.doctor import answered, examine
-from speclab.decode import decode_prompt
 from speclab.drafts.quantise import available
 from speclab.models import pairs
 from speclab.models.folder import ModelFolder
-from speclab.models.pairs import load_model, load_pair
-from speclab.sampling import Sampling
-from speclab.shapes import parse_shape
+from speclab.models.pairs import load_model
 from speclab.study.profiles import ROOT, ModelSpec
-from speclab.study.prompts import MIRROR, Prompt, encode_prompts
+from speclab.study.prompts import MIRROR
 from speclab.study.runs import PLACE, shipped
 
 needs_gptq = pytest.mark.skipif(
@@ -242,61 +237,13 @@ def test_a_kernel_that_does_not_take_a_number_format_is_said(gptq):
     assert "only supports" in said and said.endswith("another dtype or backend, or another model")
 
 
-# ---- settings ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def nested(model):
-    """A network that also reads images, whose config.json nests the settings of its text network
-    and leaves most to transformers' defaults.
-    """
-    text = SMALL | {"head_dim": 8, "initializer_range": 0.2}
-    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 3}
-    vision |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}
-    torch.manual_seed(0)
-    settings = transformers.Gemma3Config(
-        text_config=text, vision_config=vision, mm_tokens_per_image=4, image_token_index=39
-    )
-    (model / FILE).unlink()
-    transformers.Gemma3ForConditionalGeneration(settings).save_pretrained(model)
-    return model
-
-
-def test_a_model_with_nested_settings_decodes_as_transformers_does(nested, random_folders):
-    pair = load_pair(profile_of(nested, random_folders[1]))
-    assert pair.facts["target"]["layers"] == SMALL["num_hidden_layers"]
-    [prompt] = encode_prompts(pair.tokenizer, [Prompt("p", "code", "a b c d e f g")], 99)
-    shape = parse_shape("tree:2,2")
-    found = decode_prompt(pair, prompt, "greedy", shape, Sampling(), 12).token_ids
-    tokens = torch.tensor([prompt.ids])
-    wanted = pair.target.network.generate(tokens, max_new_tokens=12, do_sample=False)
-    assert list(found) == wanted[0, tokens.shape[1] :].tolist()
-
-
-def shown(folder, capsys):
-    """What doctor and plan print about a study on a folder; neither fails with a traceback."""
-    models = [f"--set={name}={folder}" for name in ("target", "draft")]
-    for verb in (["doctor"], ["plan", "--notebook=02"]):
-        main([*verb, "--profile=tiny", "--set=device=cpu", *models])
-    printed = capsys.readouterr()
-    return printed.out + printed.err
-
-
-def test_doctor_and_plan_read_nested_settings(nested, capsys):
-    settings = json.loads((nested / "config.json").read_text())
-    del settings["text_config"]["vocab_size"]
-    said = shown(nested, capsys)
-    assert "tokenizers: agree on all 40 ids" in said and "KeyError" not in said
-
-
-def test_a_number_format_that_transformers_cannot_read_is_said(model, capsys):
-    edit_json(model / "config.json", dtype="auto")
-    assert "dtype='auto'" in refused(model)
-    said = shown(model, capsys)
-    assert said.count("such as 'bfloat16'") >= 2 and "another model" not in said
-
-
 # ---- advice --------------------------------------------------------------------------------------
+
+
+def test_a_number_format_that_transformers_cannot_read_is_said(model):
+    edit_json(model / "config.json", dtype="auto")
+    said = refused(model)
+    assert "dtype='auto'" in said and "such as 'bfloat16'" in said
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ STOPPED = (
 )
 PLAIN_SERVER = "# start the server without a draft model"
 PLACE = click.Path(path_type=Path)
-TYPES = {Path: PLACE, Path | None: PLACE}
 AS_WRITTEN = (
     "A value is taken as it is written; one in quotes, and a list or mapping in [] or {}, is YAML."
 )
@@ -188,12 +187,7 @@ def _explore(folders, profile, second, changes, out) -> None:
     help="Assume that a draft pass costs this many target passes, with v = 1 and o = 0 (default: "
     "as measured by notebook 10 for the pair, or the draft's share of the weight bytes).",
 )
-@option(
-    "--profile-json",
-    type=PLACE,
-    help="Also write the acceptance to this new file, as NVIDIA's speculation_profile.json.",
-)
-def _export(run, engine, c, profile_json) -> None:
+def _export(run, engine, c) -> None:
     """Print the server options for the best draft length.
 
     RUN is the folder of a run or trace, a trace of the kit (smollm/sampled), a profile (its greedy
@@ -208,11 +202,9 @@ def _export(run, engine, c, profile_json) -> None:
     from speclab.study import timing_runs
 
     if logs.is_log(Path(run)):
-        _export_log(Path(run), engine, c, profile_json)
+        _export_log(Path(run), engine, c)
         return
 
-    if profile_json and profile_json.exists():
-        raise ValueError(f"--profile-json {profile_json} exists already; name a new file")
     recorded = export.run_named(run)
     if reason := export.why_not(recorded, engine):
         raise ValueError(reason)
@@ -222,27 +214,23 @@ def _export(run, engine, c, profile_json) -> None:
     gamma, said = choose.best_gamma(recorded.trace, found.costs, rule, longest)
     echo(f"# {said}")
     echo(f"# costs: {found.source}")
-    lines = export.commands(recorded, engine, gamma)
-    click.echo(lines or PLAIN_SERVER)
-    if profile_json:
-        export.write_profile(recorded, gamma or 1, rule, profile_json)
+    click.echo(export.commands(recorded, engine, gamma) or PLAIN_SERVER)
 
 
-def _export_log(folder: Path, engine: str, c: float | None, profile_json: Path | None) -> None:
+def _export_log(folder: Path, engine: str, c: float | None) -> None:
     """Print what `export` prints, from the folder of a log of chains at T = 0."""
     from speclab.cli import export
     from speclab.cost import Costs
     from speclab.logs import log_gammas, logs
 
-    if profile_json or c is None:
+    if c is None:
         raise ValueError(
-            f"{folder} is a log, which names no models: --profile-json needs a run, and --c must "
-            "name the cost of a draft pass in target passes"
+            f"{folder} is a log, which names no models: --c must name the cost of a draft pass in "
+            "target passes"
         )
     log = logs.read_folder(folder)
     drafts = log_gammas.OF_FORMAT.get(log.format, log_gammas.MODEL)
-    reason = log_gammas.why_no_bounds(log.passes, drafts)
-    if log.passes is None or reason:
+    if reason := log_gammas.why_no_bounds(log.passes, drafts):
         raise ValueError(f"{folder}: {reason}")
     gamma, said = log_gammas.gamma_to_try(log.passes, Costs.assumed(c))
     echo(f"# {said}")
@@ -258,11 +246,13 @@ def options_of(call: type) -> Callable[[Callable], Callable]:
         for field in reversed(fields(call)):
             if get_origin(field.type) is Annotated:
                 kind, text = get_args(field.type)
-                about = {"help": text, "type": TYPES.get(kind), "is_flag": kind is bool}
-                if field.default is MISSING:
-                    about["required"] = True
-                else:
-                    about["default"] = field.default
+                about = {
+                    "help": text,
+                    "type": PLACE if kind is Path else None,
+                    "is_flag": kind is bool,
+                }
+                is_needed = field.default is MISSING
+                about |= {"required": True} if is_needed else {"default": field.default}
                 function = option(f"--{field.name}", **about)(function)
         return function
 
@@ -276,7 +266,8 @@ def options_of(call: type) -> Callable[[Callable], Callable]:
 def _decode(profile, changes, **options) -> None:
     """Decode prompts speculatively; write one JSON line per prompt.
 
-    Continues an earlier call with the same settings, which OUT.settings.json holds.
+    Continues an earlier call: prompts that have a line are skipped. A line holds a digest of its
+    settings, and one with other settings is refused.
     """
     from speclab.cli.decode_file import decode_file
     from speclab.models.pairs import load_pair
@@ -289,7 +280,7 @@ def _decode(profile, changes, **options) -> None:
     count = len(call.prompt_list)
     call.check_shape()  # before anything is loaded
     line = f"{count} texts in {call.out}"
-    if len(call.lines_there(call.check)) == count:
+    if len(call.rows_of(call.lines_there())) == count:
         echo(f"{line}, all from an earlier call")
         return
     call.out.parent.mkdir(parents=True, exist_ok=True)  # an error before anything is loaded
@@ -373,8 +364,8 @@ def pairs_of_make(variable: str, text: str) -> list[str]:
 @option(
     "--workers",
     type=click.IntRange(1),
-    help="Number of notebooks that run at once; those that measure time run alone (default: 2; at "
-    "most one per core, and one if there is a GPU).",
+    help="Number of notebooks that run at once; those that measure time run alone (default: 2, or "
+    "1 with less than 6 GB of free memory; at most one per core, and one if there is a GPU).",
 )
 @option(
     "--fetch",
@@ -486,18 +477,11 @@ def _fetch(what, out, base) -> None:
 
 @cli.group("hosted", no_args_is_help=False)
 def _hosted() -> None:
-    """Kaggle and Colab: install packages, and keep runs.
+    """Install the kit's packages beside those of Colab or Kaggle.
 
-    The cell below a notebook's parameters finds the kit in the working folder, in a folder above
-    it, in ./speclab-kit, or where the kernel has speclab, or clones it from SPECLAB_REPO. On Kaggle
-    and Colab it then runs `hosted install`.
-
-    Kaggle: import a notebook and choose GPU T4 x2. Without internet, attach the kit, the models and
-    the data sets. Copy the kit with `!cp -r /kaggle/input/FOLDER speclab-kit`; models and data sets
-    are found by name. To continue after a session, attach its output.
-
-    Colab: mount Drive, then run `hosted keep /content/drive/MyDrive/speclab`. Each part of a
-    recording is then saved as soon as it is written.
+    The cell below a notebook's parameters finds the kit in the working folder, in the folder above
+    it, in ./speclab-kit, or where the kernel has speclab. If the kit is missing, the cell clones it
+    from SPECLAB_REPO and runs `hosted install`. notebooks/README.md has both hosts step by step.
     """
 
 
@@ -508,28 +492,10 @@ def _hosted() -> None:
 def _install(gptq, heads, reproduce) -> None:
     """Install missing packages into the active environment.
 
-    Run it before a notebook imports any of them. torch, numpy, pandas, the running kernel and their
-    requirements keep their versions. If the version of one of them does not fit, nothing is
-    installed.
+    Run it before a notebook imports any of them. Only a package that is out of its range gets
+    another version. If that is torch, numpy, pandas, or the running kernel, nothing is installed.
     """
     echo(hosted.install(gptq, heads, reproduce))
-
-
-@_hosted.command("restore")
-@click.argument(
-    "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default="/kaggle/input"
-)
-def _restore(folder) -> None:
-    """Copy saved runs from FOLDER into data/runs."""
-    echo(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
-
-
-@_hosted.command("keep")
-@click.argument("folder", type=PLACE)
-def _keep(folder) -> None:
-    """Store data/runs in FOLDER, which outlives the session."""
-    hosted.keep(folder)
-    echo(f"data/runs is now {folder}")
 
 
 # ---- errors --------------------------------------------------------------------------------------
@@ -542,7 +508,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         quiet()
         if isinstance(sys.stdout, io.TextIOWrapper):  # names may have characters that it lacks
-            sys.stdout.reconfigure(errors="backslashreplace")
+            sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
         name = "python -m speclab"
         return cli.main(arguments, prog_name=name, standalone_mode=False) or 0
     except click.ClickException as error:

@@ -1,25 +1,24 @@
 """The settings of a call of `python -m speclab decode`, and the lines that an earlier call wrote.
 
-OUT.settings.json beside the result OUT holds everything that decides its texts. It is written
-before the first line, so that a later call knows whether the lines have its own settings.
+Each line holds a digest of everything that decides it, so that a later call knows its own lines.
 """
 
 import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from speclab.plain import read_json
+from speclab.plain import Facts, digest_of
 from speclab.study.profiles import Profile
 from speclab.study.prompts import EncodedPrompt, Prompt, read_prompts
 
 if TYPE_CHECKING:
-    from speclab.sampling import Sampling
     from speclab.shapes import Shape
 
 DEFAULT = "chain:4"  # the shape if none is named
 MEND = "choose another --out, or start over with --force"
+BEGIN = b'{"settings": "'  # of every line
 # the parameters of a profile that decide what is decoded
 READS = (
     *("target", "draft", "dtype", "device", "backend", "template", "max_prompt_tokens"),
@@ -69,21 +68,16 @@ class DecodeCall:
             raise ValueError(f"{self.prompts} holds no prompt; add one JSON line per prompt")
         return prompts
 
-    @cached_property
-    def sampling(self) -> "Sampling":
-        """How the target's tokens are drawn."""
-        return self.profile.sampling
-
     @property
     def is_greedy(self) -> bool:
         """Whether the texts are the target's greedy texts."""
-        return self.rule == "greedy" if self.rule else self.sampling.greedy
+        return self.rule == "greedy" if self.rule else self.profile.sampling.greedy
 
     def rule_for(self, shape: "Shape") -> str:
         """The rule that verifies a shape: the named rule, else the lossless rule for the
         temperature.
         """
-        if self.rule or self.sampling.greedy:
+        if self.rule or self.profile.sampling.greedy:
             return self.rule or "greedy"
         return "rejection" if shape.is_chain else "point-mass"
 
@@ -98,7 +92,7 @@ class DecodeCall:
         """ValueError for a text that names no shape, or for one that the rule cannot verify."""
         from speclab.decode import check_rule
 
-        check_rule(self.rule_for(self.parsed_shape), self.parsed_shape, self.sampling)
+        check_rule(self.rule_for(self.parsed_shape), self.parsed_shape, self.profile.sampling)
 
     @cached_property
     def encoded(self) -> tuple[EncodedPrompt, ...]:
@@ -109,88 +103,80 @@ class DecodeCall:
 
     # ---- the result ------------------------------------------------------------------------------
 
-    @property
-    def settings_file(self) -> Path:
-        """The file with the settings of the result."""
-        return self.out.with_name(f"{self.out.name}.settings.json")
-
     @cached_property
-    def settings(self) -> dict[str, Any]:
-        """Everything that decides the lines of the result, except their times, as JSON; no path and
-        no name.
+    def settings(self) -> Facts:
+        """Everything that decides the lines of the result, except their prompts and times, as JSON;
+        no path and no name.
         """
         from speclab.models.folder import pair_digests, read_by_target
         from speclab.models.pairs import device_of
 
         profile = self.profile
-        settings: dict[str, Any] = {}
+        settings: Facts = {}
         for name, weights in pair_digests(profile).items():
             spec = getattr(profile, name)
-            settings[name] = {
-                "dtype": spec.dtype,
-                "device": str(device_of(spec)),
-                "backend": spec.backend,
-                "weights": weights,
-            }
+            settings[name] = [spec.dtype, str(device_of(spec)), spec.backend, weights]
         names = ["max_new_tokens", "temperature"]
         if profile.temperature > 0:
             names += ["top_k", "top_p", "seed"]
         settings |= {name: getattr(profile, name) for name in names}
         rule = self.rule_for(self.parsed_shape)
         settings |= {"rule": rule, "drafted": self.shape or DEFAULT, "check": self.check}
-        read = read_by_target(profile, self.prompt_list)
-        return settings | {"left_out": {}} | read.facts
+        facts = read_by_target(profile, self.prompt_list).facts
+        return settings | {name: facts.get(name) for name in ("stop_ids", "left_out")}
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """The digest in the line of each prompt, by prompt_id."""
+        return {
+            prompt.prompt_id: digest_of([self.settings, prompt.domain, prompt.ids])[:16]
+            for prompt in self.encoded
+        }
 
     def refuse_inputs(self, profile: Path) -> None:
-        """ValueError if the result, or its settings file, would overwrite an input or the profile's
-        file; links are followed. ValueError as of `runs.output_file`.
+        """ValueError if the result would overwrite an input or the profile's file; links are
+        followed. ValueError as of `runs.output_file`.
         """
         from speclab.study.runs import output_file
 
-        results = {output_file(self.out), output_file(self.settings_file)}
-        read = [self.prompts, *self.prompts.glob("*.jsonl"), profile]
-        for path in read:
-            if path.exists() and any(one.exists() and path.samefile(one) for one in results):
+        result = output_file(self.out)
+        for path in (self.prompts, *self.prompts.glob("*.jsonl"), profile):
+            if path.exists() and result.exists() and path.samefile(result):
                 raise ValueError(
                     f"--out {self.out} would overwrite {path}, which is an input; choose another "
                     "--out"
                 )
 
-    def lines_there(self, is_checked: bool) -> list[bytes]:
-        """The whole lines that an earlier call with the same settings wrote, in the order of the
-        prompts; none without a result, or with --force. Only reads.
-
-        is_checked: each line must hold its comparison with plain decoding. ValueError for a file
-        that holds anything else.
+    def lines_there(self) -> bytes:
+        """The whole lines of an earlier call; b"" with --force. What follows the last newline is
+        half a line, if a line begins so. ValueError if not: the file is no result.
         """
-        out, beside = self.out, self.settings_file
-        if beside.exists() and not (self.force or out.exists()):
-            raise ValueError(f"{beside} exists already, without its {out.name}; {MEND}")
-        if self.force or not out.exists() or not out.stat().st_size:
-            return []
-        if not beside.is_file():
-            raise ValueError(f"--out {out} exists already, without its {beside.name}; {MEND}")
-        there = read_json(beside, MEND)
-        others = [name for name, value in self.settings.items() if there.get(name, {}) != value]
-        if others:
-            raise ValueError(
-                f"--out {out} holds texts with other settings ({', '.join(others)}; see "
-                f"{beside.name}); {MEND}"
-            )
-        lines = out.read_bytes().split(b"\n")[:-1]  # what follows the last newline is half a line
-        names = [_prompt_of(line, is_checked) for line in lines]
-        if names != [prompt.prompt_id for prompt in self.prompt_list][: len(names)]:
-            raise ValueError(
-                f"--out {out}: a line is damaged, or belongs to another prompt; {MEND}"
-            )
-        return lines
+        if self.force or not self.out.exists():
+            return b""
+        content = self.out.read_bytes()
+        end = content.rfind(b"\n") + 1
+        if not BEGIN.startswith(content[end:][: len(BEGIN)]):
+            raise ValueError(f"--out {self.out} exists already and is no result of decode; {MEND}")
+        return content[:end]
 
-
-def _prompt_of(line: bytes, is_checked: bool) -> str | None:
-    """The prompt_id of a line; None for a line that is damaged or incomplete."""
-    try:
-        row = json.loads(line)
-        parts = {"token_ids", "text", *["plain_difference"] * is_checked}
-        return row["prompt_id"] if parts <= {*row} else None
-    except (ValueError, LookupError, TypeError):
-        return None
+    def rows_of(self, lines: bytes) -> dict[str, Facts]:
+        """The content of whole lines by prompt_id. ValueError for a line that is damaged or has
+        another digest than this call's.
+        """
+        rows = {}
+        for number, line in enumerate(lines.splitlines(), 1):
+            try:
+                row = json.loads(line)
+                name, digest = row["prompt_id"], row["settings"]
+                is_own = digest and self.digests.get(name) == digest
+            except (ValueError, LookupError, TypeError):
+                raise ValueError(
+                    f"--out {self.out}, line {number} is damaged, or of another version; {MEND}"
+                ) from None
+            if not is_own:
+                raise ValueError(
+                    f"--out {self.out}, line {number} was decoded with other settings or models, "
+                    f"or from another prompt; {MEND}"
+                )
+            rows[name] = row
+        return rows

@@ -9,20 +9,18 @@ import torch
 from filelock import FileLock
 from tqdm import tqdm
 
-from speclab.cli.decode_call import MEND, DecodeCall
+from speclab.cli.decode_call import DecodeCall
 from speclab.decode import Decoded, decode_prompt
 from speclab.models.pairs import Pair, fix_few_rows
-from speclab.plain import notice, read_json
+from speclab.plain import notice
 from speclab.record import generate
 from speclab.sampling import Sampling
-from speclab.shapes import Shape
-from speclab.study.profiles import MODELS
 from speclab.study.prompts import EncodedPrompt
 
 
 def decode_file(call: DecodeCall, pair: Pair) -> int:
-    """Decode the prompts of a call one after another and write each line when it is done. Continues
-    after the lines of an earlier call and removes half a line. Prints how many prompts were cut.
+    """Decode the prompts of a call that have no line yet, and write each line when it is done. Half
+    a line of an earlier call is removed. Prints how many prompts were cut.
 
     A line holds the prompt's `domain` if it has one, `drafted`, the most tokens of a block,
     `drafted_per_step` and `accepted_per_step`, the drafted and the accepted tokens of each target
@@ -30,59 +28,48 @@ def decode_file(call: DecodeCall, pair: Pair) -> int:
     Returns how many texts differ, and prints it on standard error. ValueError if the file holds
     something else.
     """
-    out, limit = call.out, call.profile.max_prompt_tokens
+    out = call.out
     is_checked = call.is_greedy and (call.check or not pair.is_exact)
     encoded = call.encoded
     for prompt in encoded:  # before anything is written
         pair.target.check_ids(prompt.ids)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
+        limit = call.profile.max_prompt_tokens
         notice(f"{cut} of {len(encoded)} prompts are cut to max_prompt_tokens={limit}")
+    fix_few_rows(pair, {})  # libraries round differently, and a later call may choose another
     with FileLock(out.with_name(f".{out.name}.lock")):  # others wait
-        lines = call.lines_there(is_checked)
-        done = len(lines)
-        _begin(call, pair, done)
-        left = encoded[done:]
+        lines = call.lines_there()
+        rows = call.rows_of(lines)
+        if done := len(rows):
+            notice(f"{out} has {done} of {len(encoded)} texts: continuing")
+        left = [prompt for prompt in encoded if prompt.prompt_id not in rows]
         with out.open("ab") as result:
-            result.truncate(sum(len(line) + 1 for line in lines))
+            result.truncate(len(lines))
             for prompt in tqdm(left, "decode", len(encoded), initial=done, unit="prompt"):
-                row = decoded_row(call, pair, prompt, call.parsed_shape, is_checked)
-                lines.append(json.dumps(row, ensure_ascii=False).encode())
-                result.write(lines[-1] + b"\n")
+                row = decoded_row(call, pair, prompt, is_checked)
+                result.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
                 result.flush()
+                rows[prompt.prompt_id] = row
     if not is_checked:
         return 0
-    differ = sum(json.loads(line)["plain_difference"] is not None for line in lines)
+    differ = sum(row.get("plain_difference") is not None for row in rows.values())
     notice(
-        f"{len(lines) - differ} of {len(lines)} texts equal plain greedy decoding in "
+        f"{len(rows) - differ} of {len(rows)} texts equal plain greedy decoding in "
         f"{pair.facts['target']['dtype']} (plain_difference says where others differ)"
     )
     return differ
 
 
-def _begin(call: DecodeCall, pair: Pair, done: int) -> None:
-    """Use the libraries with which an earlier call wrote its `done` lines. Without such lines,
-    empty the result and write its settings.
-    """
-    there = {}
-    if done:
-        notice(f"{call.out} has {done} of {len(call.prompt_list)} texts: continuing")
-        there = read_json(call.settings_file, MEND)
-    fix_few_rows(pair, there.get("few_rows", {}))
-    if not done:
-        call.out.write_bytes(b"")  # first, so that old lines never have new settings
-        made_by = {name: pair.facts[name].get("few_rows") for name in MODELS}
-        text = json.dumps(call.settings | {"few_rows": made_by}, indent=1)
-        call.settings_file.write_text(text + "\n")
-
-
 def decoded_row(
-    call: DecodeCall, pair: Pair, prompt: EncodedPrompt, shape: Shape, is_checked: bool
+    call: DecodeCall, pair: Pair, prompt: EncodedPrompt, is_checked: bool
 ) -> dict[str, Any]:
     """Decode a prompt; returns its line of the file."""
-    new, seed = call.profile.max_new_tokens, call.profile.seed
-    decoded = decode_prompt(pair, prompt, call.rule_for(shape), shape, call.sampling, new, seed)
+    shape, asked = call.parsed_shape, call.profile
+    new, rule = asked.max_new_tokens, call.rule_for(shape)
+    decoded = decode_prompt(pair, prompt, rule, shape, asked.sampling, new, asked.seed)
     text = pair.tokenizer.decode(decoded.token_ids, skip_special_tokens=True)
     row = {
+        "settings": call.digests[prompt.prompt_id],
         "prompt_id": decoded.prompt_id,
         "text": text,
         "token_ids": list(decoded.token_ids),

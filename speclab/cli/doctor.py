@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from speclab.cli import plan
-from speclab.cli.hosted import lacking, platform
+from speclab.cli.hosted import lacking
 from speclab.cli.run_plan import can_be_told
 from speclab.models import hub
 from speclab.models.folder import (
@@ -106,22 +106,17 @@ def tokenizers(profile: Profile) -> str:
     if not (target and draft):
         return UNKNOWN
     if draft.is_head:
-        return _vocabulary_of_head(draft, target.text.vocab_size)
+        sizes = target.text.vocab_size, draft.config[plan.OF_HEAD]["vocab_size"]
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                f"the target has {sizes[0]:,} ids, but the head was made for a target with "
+                f"{sizes[1]:,}; use a head that was trained for this target"
+            )
+        said = draft.config["draft_vocab_size"]
+        return f"the head uses the target's {sizes[0]:,} ids, and outputs {said:,}"
     sizes = target.text.vocab_size, draft.text.vocab_size
     shared = check_vocabularies(target.tokenizer, draft.tokenizer, sizes)
     return f"agree on all {shared:,} ids"
-
-
-def _vocabulary_of_head(head: ModelFolder, size: int) -> str:
-    """Was the head made for a target with this many ids?"""
-    its = head.config[plan.OF_HEAD]["vocab_size"]
-    if its != size:
-        raise ValueError(
-            f"the head was made for a target with {its:,} ids, but this target has {size:,}; use a "
-            "head that was trained for this target"
-        )
-    said = head.config["draft_vocab_size"]
-    return f"the head uses the target's {size:,} ids, and outputs {said:,}"
 
 
 def prompts(profile: Profile) -> str:
@@ -154,7 +149,7 @@ def recorded(profile: Profile) -> str:
 
 def memory(need: int, free: int | None) -> str:
     """Does the device exist, and has it the free bytes that the recording needs at most?"""
-    needed = f"at most {need / 1e9:.1f} GB needed"
+    needed = f"at most {need / 1e9:.1f} GB needed (a coarse estimate)"
     if free is None:
         raise ValueError(
             f"{needed}, but this machine has no such device; turn a GPU on, use one GPU for both "
@@ -229,8 +224,6 @@ def report(profile: Profile) -> tuple[str, int]:
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     free = {device: free_bytes(torch.device(device)) for device in ("cpu", *gpus)}
     lines = [answered(f"GPU {device}", gpu, device) for device in gpus]
-    if platform() and not gpus:
-        lines.append(f"ok  GPU: none in this {platform()} session; choose a T4 in its settings")
     with contextlib.redirect_stderr(io.StringIO()):  # notices of the libraries
         lines += examine(profile, free, _hub_answers())
     todo = sum(line.startswith("do") for line in lines)

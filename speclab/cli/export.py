@@ -1,49 +1,43 @@
-"""From a trace to a server: the options with which other engines draft what a recorded run
-recommends, and the run's acceptance as NVIDIA's speculation profile.
+"""From a trace to a server: the lines that make other engines draft what a recorded run recommends.
 
-data/engines/options.yaml holds what is printed for an engine, so no engine has code of its own.
-Only chains are exported, because no engine drafts trees with a draft model.
+A function per engine writes its lines. The comment in it says where the options were looked up, in
+November 2026. Only chains are exported, because no engine drafts trees with a draft model.
 """
 
 import json
+import math
 import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
-from string import Template
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
-from speclab import replay
-from speclab.cli import metrics
+from speclab import replay, score
 from speclab.logs import passes
-from speclab.plain import Facts, read_yaml, shown
+from speclab.plain import Facts, shown
 from speclab.study.profiles import MODELS, ROOT, load_profile
-from speclab.study.runs import Run, RunError, load_run, recorded_run, written
+from speclab.study.runs import Run, RunError, load_run, recorded_run
 
-EXACT = {
-    "greedy": "exact: the counts of the greedy decoder on these prompts",
-    "point-mass": "exact for these sampled texts, drafted by the draft's best tokens",
-    "rejection": "an expectation: the mean over the decoder's random numbers, given these sampled "
-    "texts; counts need not be whole",
-}
 OFF = {"top_k": 0, "top_p": 1}  # not sent: some servers refuse a top_k of 0
-# how texts were drawn: a run says it, a log does not
-OF_TEXTS = (
-    *("stop_ids", "max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "request"),
-    *("generation_config", "sampling_defaults"),
-)
-TRACES = ROOT / "data" / "traces"
-READS = ["data/engines/options.yaml"]
-# by the names of `export --for`
-ENGINES: dict[str, dict[str, Any]] = read_yaml(ROOT / READS[0], "fetch it again")
+MISSING = "\0"  # stands for a value that is not known; a line with it is not printed
+# docs/features/speculative_decoding/eagle.md of vLLM; its issue #54526: some releases guess
+LAYERS = """\
+# compare the server's acceptance with the recording's: some releases ignore the layers that
+# the head's config.json names
+"""
+EARLY_EXIT = "`prompt_lookup_num_tokens`, or the target's first layers with `assistant_early_exit`"
 
 
 def run_named(name: str) -> Run:
     """The run or trace in a folder, a trace that comes with the kit (smollm/sampled), or the greedy
     run of a profile. RunError if it is not recorded yet.
     """
-    for folder in (Path(name), ROOT / name, TRACES / name):
+    for folder in (Path(name), ROOT / name, ROOT / "data/traces" / name):
         if (folder / "manifest.json").is_file():
             return load_run(folder)
     run = recorded_run(load_profile(name), "greedy")
@@ -55,13 +49,168 @@ def run_named(name: str) -> Run:
     return run
 
 
+# ---- what an engine is told ----------------------------------------------------------------------
+
+
+def word(value: object) -> str:
+    """A value as one word of a shell; a path that begins with a dash is no option."""
+    text = str(value)
+    return shlex.quote("./" * text.startswith("-") + text)
+
+
+def quoted(value: object) -> str:
+    """A value as JSON within a shell's single quotes."""
+    return json.dumps(value).replace("'", r"\u0027")
+
+
+# the endings of a name in `Texts`, and how the value is written: Python and YAML read a literal
+WAYS: dict[str, Callable] = {
+    "": word,
+    "_json": quoted,
+    "_literal": partial(json.dumps, ensure_ascii=False),
+}
+
+
+class Texts(SimpleNamespace):
+    """Values as texts, by name and ending, and MISSING for every other name."""
+
+    def __getattr__(self, _name: str) -> str:
+        return MISSING
+
+
+def _vllm(its: Texts) -> str:
+    # main @002e77c: vllm/config/speculative.py, docs/features/speculative_decoding/README.md
+    # @01ed47b; use_heterogeneous_vocab since 0.25.1. With --generation-config vllm the model's
+    # generation_config.json gives its end tokens only
+    serve = f"""\
+vllm serve {its.target_path} \\
+  --revision {its.target_revision} \\
+  --generation-config {its.generation_config} \\
+  --speculative-config '{{"method": {its.method_json}, "model": {its.draft_path_json},
+    "revision": {its.draft_revision_json},
+    "use_heterogeneous_vocab": {its.own_vocabularies_json},
+    "num_speculative_tokens": {its.gamma}"""
+    drafted = f"{serve}}}'\n# every request sets {its.request_json}"
+    if its.method == "eagle3":
+        return drafted
+    # rates by position since #40662 (2026-04)
+    return f"""\
+{drafted}
+# for load tests only, the texts are wrong: drafts are accepted as often as in the recording
+{serve},
+    "rejection_sample_method": "synthetic", "synthetic_acceptance_rates": {its.survival_json}}}'"""
+
+
+def _sglang(its: Texts) -> str:
+    # main @067ad4d: docs/advanced_features/speculative_decoding.md, docs/basic_usage/
+    # sampling_params.md @0a0dd35. Without its own quantization a draft is read as the target is.
+    # A test of configurations there reads a speculators head as a Llama head of EAGLE-3
+    return f"""\
+python3 -m sglang.launch_server --model-path {its.target_path} \\
+  --revision {its.target_revision} \\
+  --sampling-defaults {its.sampling_defaults} \\
+  --speculative-draft-model-revision {its.draft_revision} \\
+  --speculative-draft-model-quantization {its.unquant} \\
+  --speculative-algorithm {its.algorithm} --speculative-draft-model-path {its.draft_path} \\
+  --speculative-num-steps {its.gamma} --speculative-eagle-topk 1 \\
+  --speculative-num-draft-tokens {its.gamma_and_bonus}
+# every request sets {its.request_json}"""
+
+
+def _llama_cpp(its: Texts) -> str:
+    # after #22964 (2026-05-12), which refuses --draft-max: the help of llama-server and
+    # tools/server/README.md @00dc805. The .gguf (#17120) and the server have sampling defaults:
+    # options win, and samplers that are not named are off. With a p-min above 0 a draft ends where
+    # the draft is not sure
+    return f"""\
+# TARGET.gguf, DRAFT.gguf: {its.target_path_literal} and {its.draft_path_literal}
+# by convert_hf_to_gguf.py; in other number formats they have another acceptance
+llama-server --model TARGET.gguf --spec-draft-model DRAFT.gguf --spec-type draft-simple \\
+  --top-k {its.top_k} --top-p {its.top_p} \\
+  --samplers 'temperature;top_k;top_p' --temp {its.temperature} \\
+  --spec-draft-n-max {its.gamma} --spec-draft-n-min 0 --spec-draft-p-min 0.0"""
+
+
+def _transformers(its: Texts) -> str:
+    # 5.23.0: src/transformers/generation/configuration_utils.py, candidate_generator.py. `generate`
+    # fills what a call leaves open from generation_config.json, of the draft too: so both get
+    # settings of their own. Where fewer than gamma tokens fit it drafts one less, for the bonus
+    return f"""\
+from transformers import AutoModelForCausalLM, GenerationConfig
+target = AutoModelForCausalLM.from_pretrained(
+    {its.target_path_literal},
+    revision={its.target_revision_literal},
+    dtype={its.target_dtype_literal},
+)
+draft = AutoModelForCausalLM.from_pretrained(
+    {its.draft_path_literal},
+    revision={its.draft_revision_literal},
+    dtype={its.draft_dtype_literal},
+)
+# as recorded: nothing else of generation_config.json
+target.generation_config = GenerationConfig(
+    eos_token_id=target.generation_config.eos_token_id,
+    max_new_tokens={its.max_new_tokens},
+    do_sample={its.do_sample},
+    temperature={its.temperature}, top_k={its.top_k}, top_p={its.top_p},
+)
+target.generation_config.eos_token_id = {its.stop_ids_literal}
+draft.generation_config = GenerationConfig(
+    num_assistant_tokens={its.gamma},
+    num_assistant_tokens_schedule="constant",
+    assistant_confidence_threshold=0.0,
+)
+# then: target.generate(**inputs, assistant_model=draft)"""
+
+
+def _tensorrt_llm(its: Texts) -> str:
+    # main @04c8822: tensorrt_llm/llmapi/llm_args.py (DraftTargetDecodingConfig) says Draft_Target,
+    # the documentation DraftTarget. Of generation_config.json it reads the end tokens only
+    return f"""\
+cat > draft.yaml <<'END'
+disable_overlap_scheduler: true
+speculative_config:
+  decoding_type: Draft_Target
+  max_draft_len: {its.gamma}
+  speculative_model: {its.draft_path_literal}
+END
+trtllm-serve {its.target_path} --config draft.yaml
+# every request sets {its.request_json}"""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine: its name, what writes its lines, and its method without a draft model.
+
+    apart: how far the sizes of the vocabularies may differ, if a check was found. sampled: its rule
+    at T > 0. runs_heads: it was found to run trained heads in the format of speculators.
+    """
+
+    name: str
+    lines: Callable[[Texts], str]
+    no_model: str
+    apart: float = math.inf
+    sampled: str = "point-mass"
+    runs_heads: bool = False
+
+
+ENGINES = {  # by the names of `export --for`
+    "vllm": Engine("vLLM", _vllm, '`"method": "ngram"`', runs_heads=True),
+    "sglang": Engine("SGLang", _sglang, "`--speculative-algorithm NGRAM`", runs_heads=True),
+    # common/speculative.cpp: SPEC_VOCAB_MAX_SIZE_DIFFERENCE
+    "llama.cpp": Engine("llama.cpp", _llama_cpp, "`--spec-type ngram-simple`", 128),
+    # it would write the drafts of another tokenizer as text and read them again
+    "transformers": Engine("transformers", _transformers, EARLY_EXIT, 0, "rejection"),
+    "tensorrt-llm": Engine("TensorRT-LLM", _tensorrt_llm, "`decoding_type: NGram`"),
+}
+
+
+# ---- of a run and of a log -----------------------------------------------------------------------
+
+
 def rule_of(run: Run, engine: str) -> str:
     """The rule by which an engine accepts the tokens of a chain at the run's temperature."""
-    is_sampled = run.manifest["profile"]["temperature"] > 0
-    return ENGINES[engine]["sampled"] if is_sampled else "greedy"
-
-
-# ---- for an engine -------------------------------------------------------------------------------
+    return ENGINES[engine].sampled if run.manifest["profile"]["temperature"] > 0 else "greedy"
 
 
 def why_not(run: Run, engine: str) -> str:
@@ -71,7 +220,7 @@ def why_not(run: Run, engine: str) -> str:
     shared = pair["shared_vocabulary"]
     target, draft = vocabularies(run)
     if run.by_start:
-        if "print_head" in known:
+        if known.runs_heads:
             return ""
         reason = "it is a trained head in the format of speculators"
     elif said < shared:
@@ -79,13 +228,13 @@ def why_not(run: Run, engine: str) -> str:
             f"its output vocabulary has {said:,} of {shared:,} tokens, and its file format is "
             "speclab's (python -m speclab decode runs it)"
         )
-    elif abs(target - draft) > known["apart"]:
+    elif abs(target - draft) > known.apart:
         reason = f"its vocabulary has {draft:,} tokens, the target's {target:,}"
     else:
         return ""
     return (
-        f"{known['engine']} cannot use this draft: {reason}. Without a draft model, "
-        f"{known['engine']} offers: {known['no_model']}"
+        f"{known.name} cannot use this draft: {reason}. Without a draft model, {known.name} "
+        f"offers: {known.no_model}"
     )
 
 
@@ -106,29 +255,38 @@ def vocabularies(run: Run) -> list[int]:
 
 def commands(run: Run, engine: str, gamma: int) -> str:
     """The shell or Python lines that run the pair with chains of `gamma` tokens; '' for gamma = 0,
-    because a server drafts nothing by default.
+    because a server drafts nothing by default. ValueError for a name with control characters.
     """
     if not gamma:
         return ""
     pair, settings = run.manifest["pair"], run.manifest["profile"]
     is_target_alone = pair["target"]["quantised"] > pair["draft"]["quantised"]
-    values: dict[str, Any] = {
-        "unquant": "unquant" if is_target_alone else None,
-        "own_vocabularies": len({*vocabularies(run)}) > 1 or None,
-        "stop_ids": run.manifest["stop_ids"] or None,
+    is_sampled = settings["temperature"] > 0
+    names = ("temperature", "top_k", "top_p")[: 3 if is_sampled else 1]
+    drawn = {name: settings[name] for name in names}
+    values = drawn | {
+        "request": {name: value for name, value in drawn.items() if value != OFF.get(name)},
+        "do_sample": is_sampled,
         "max_new_tokens": settings["max_new_tokens"],
+        "stop_ids": run.manifest["stop_ids"] or None,
+        # what turns a server's own defaults off
+        "generation_config": "vllm",
+        "sampling_defaults": "openai",
+        "unquant": "unquant" if is_target_alone else None,
     }
-    values |= _as_sampled(settings)
-    for name in MODELS:
-        values[name] = as_argument(pair[name]["path"])
-        values[f"{name}_revision"] = pair[name]["revision"]
-        values[f"{name}_dtype"] = pair[name]["dtype"]
-    which = "print_head" if run.by_start else "print"
-    return _printed(engine, gamma, sums_of(run, gamma, rule_of(run, engine)), values, which)
+    for name, key in product(MODELS, ("path", "revision", "dtype")):
+        values[f"{name}_{key}"] = pair[name][key]
+    if run.by_start:
+        values |= {"method": "eagle3", "algorithm": "EAGLE3"}
+    else:
+        values["own_vocabularies"] = len({*vocabularies(run)}) > 1 or None
+    walk = replay.replay_sampled if rule_of(run, engine) == "rejection" else replay.replay
+    lines = _written(engine, gamma, replay.prompt_sums(walk(run.trace, gamma)), values)
+    return LAYERS + lines if run.by_start else lines
 
 
 def commands_of_log(log: pd.DataFrame, engine: str, gamma: int) -> str:
-    """The lines that draft chains of `gamma` tokens as `commands` prints them, from the passes of a
+    """The lines that draft chains of `gamma` tokens as `commands` writes them, from the passes of a
     log. TARGET and DRAFT stand for the models, which a log does not name. Conditions as of
     `passes.trace_of`.
 
@@ -141,160 +299,33 @@ def commands_of_log(log: pd.DataFrame, engine: str, gamma: int) -> str:
         replay.prompt_sums(replay.replay(passes.trace_of(log, unknown), gamma))
         for unknown in (passes.MISSES, passes.HITS)
     )
-    optional = [f"{name}_{what}" for name in MODELS for what in ("revision", "dtype")]
-    optional += ["unquant", "own_vocabularies", *OF_TEXTS]
-    values: dict[str, Any] = dict.fromkeys(optional) | {"target": "TARGET", "draft": "DRAFT"}
-    lines = _printed(engine, gamma, sums, values)
+    lines = _written(engine, gamma, sums, {f"{name}_path": name.upper() for name in MODELS})
     is_exact = sums["blocks"].sum() == with_hits["blocks"].sum()
     if is_exact or "synthetic" not in lines:
         return lines
     return f"{lines}\n# in these rates, a token that the log does not know counts as rejected"
 
 
-def _as_sampled(settings: Facts) -> Facts:
-    """How the texts were sampled: `do_sample`, `temperature`, `top_k` and `top_p` (None for greedy
-    texts), `request`, what a request to a server has to set, and how to turn a server's own
-    defaults off.
+def _written(engine: str, gamma: int, sums: pd.DataFrame, values: Facts) -> str:
+    """The lines of an engine without those that lack a value. ValueError for a name with control
+    characters, which a terminal would obey.
     """
-    do_sample = settings["temperature"] > 0
-    names = ("temperature", "top_k", "top_p") if do_sample else ("temperature",)
-    values = {name: settings[name] for name in names}
-    request = {name: value for name, value in values.items() if value != OFF.get(name)}
-    own = {"generation_config": "vllm", "sampling_defaults": "openai"}
-    return own | {"top_k": None, "top_p": None, "do_sample": do_sample, "request": request} | values
-
-
-def _printed(
-    engine: str, gamma: int, sums: pd.DataFrame, values: dict[str, Any], which: str = "print"
-) -> str:
-    """What an engine's options print for chains of `gamma` tokens, for a draft model or a head."""
-    survival = metrics.figures(sums, gamma)["survival_by_depth"]
-    values = values | {"gamma": gamma, "gamma_and_bonus": gamma + 1, "survival": survival}
-    template = ENGINES[engine][which]
-    lines = [filled(line, values) for line in template.splitlines()]
-    return "\n".join(line for line in lines if line is not None)
-
-
-def as_argument(path: str) -> str:
-    """A path that no program mistakes for an option."""
-    return f"./{path}" if path.startswith("-") else path
-
-
-class _Line(Template):
-    """A line of options.yaml: `$name`, or `${name.way}` with one of WAYS."""
-
-    braceidpattern = r"[a-z_]+\.[a-z]+"
-
-
-def filled(line: str, values: dict[str, Any]) -> str | None:
-    """A line of options.yaml with its values, each in the format that the line names; None if a
-    value is missing. ValueError for a name with control characters.
-    """
-    template, texts = _Line(line), {}
-    for identifier in template.get_identifiers():
-        name, _, way = identifier.partition(".")
-        if values[name] is None:
-            return None
-        texts[identifier] = WAYS[way](values[name])
-    return template.substitute(texts)
-
-
-def shell_word(value: Any) -> str:
-    """A value as one word of a POSIX shell. ValueError for control characters, which a terminal
-    would obey.
-    """
-    text = str(value)
-    lines = text.split("\n")
-    if [*map(shown, lines)] != lines:
-        raise ValueError(
-            f"the name {shown(text)} holds control characters, which a terminal would obey; rename "
-            "the folder and record again"
-        )
-    return shlex.quote(text)
-
-
-def quoted_json(value: Any) -> str:
-    """A value as JSON that fits between a shell's single quotes."""
-    return json.dumps(value).replace("'", r"\u0027").replace("\x7f", r"\u007f")
-
-
-def literal(value: Any) -> str:
-    """A text, a number or a list on one line, readable by Python and by YAML."""
-    return shown(json.dumps(value, ensure_ascii=False))
-
-
-WAYS = {"": shell_word, "json": quoted_json, "literal": literal}
-
-
-# ---- NVIDIA's speculation profile ----------------------------------------------------------------
-
-
-def sums_of(run: Run, gamma: int, rule: str) -> pd.DataFrame:
-    """`replay.prompt_sums` of chains of `gamma` tokens."""
-    walk = replay.replay_sampled if rule == "rejection" else replay.replay
-    return replay.prompt_sums(walk(run.trace, gamma))
-
-
-def rates_of(figures: dict[str, Any]) -> dict[str, Any]:
-    """Conditional acceptance by depth (0 if no block reached it), marginal acceptance by depth, and
-    the mean tokens per block, with the bonus.
-    """
-    conditional = np.nan_to_num(figures["accept_by_depth"])
-    return {
-        "conditional_accept_rates": conditional.tolist(),
-        "marginal_accept_rates": figures["survival_by_depth"],
-        "mean_accept_length": figures["mean_accepted_and_bonus"],
+    survival = score.block_estimators()["survival_by_depth"](sums)
+    of_chains: Facts = {
+        "method": "draft_model",
+        "algorithm": "STANDALONE",
+        "gamma": gamma,
+        "gamma_and_bonus": gamma + 1,
+        "survival": np.round(survival, 6).tolist(),
     }
-
-
-def speculation_profile(run: Run, gamma: int, rule: str) -> dict[str, Any]:
-    """speculation_profile.json of a run replayed with chains of `gamma` tokens: schema 1.0 of
-    NVIDIA/Model-Optimizer #2247 @edf879d, whose categories are the run's prompt sets.
-
-    Rates are pooled over blocks. A block that the text's end cuts counts with the tokens accepted
-    inside the text.
-    """
-    sums = sums_of(run, gamma, rule)
-    pooled = metrics.figures(sums, gamma)
-    lengths = 1 + sums["accepted"] / sums["blocks"]
-    domains = {}
-    for domain, rows in sums.groupby("domain", sort=False, observed=True):
-        domains[domain] = rates_of(metrics.figures(rows, gamma))
-    settings = run.manifest["profile"]
-    conditions = {
-        "writer": "speclab export, version 1",
-        "run": run.manifest["key"],
-        "num_samples": run.manifest["prompts"],
-        "prompts": settings["prompts"],
-        "max_new_tokens": settings["max_new_tokens"],
-        "temperature": settings["temperature"],
-        "rule": rule,
-        "exact": EXACT[rule],
-        "truncated_blocks": pooled["truncated"],
-    }
-    mean = pooled["mean_accepted_and_bonus"]
-    histogram = {str(n): blocks for n, blocks in enumerate(pooled["blocks_by_accepted"], 1)}
-    return {
-        "schema_version": "1.0",
-        "measured": True,
-        "method": "eagle3" if run.by_start else "draft_model",
-        "draft_checkpoint": settings["draft"],
-        "target_model": settings["target"],
-        "num_speculative_tokens": gamma,
-        "block_size": None,
-        "max_supported_k": gamma,
-        "verification_method": "longest_prefix",
-        **rates_of(pooled),
-        "mean_accept_length_per_request": round(lengths.mean(), 6),
-        "accept_length_model": "chain_analytic",
-        "accept_length_by_k": {str(gamma): mean},
-        "acceptance_length_histogram": histogram,
-        "per_category": domains,
-        "measurement_conditions": conditions,
-    }
-
-
-def write_profile(run: Run, gamma: int, rule: str, path: Path) -> None:
-    """Write `speculation_profile` as JSON; the file appears whole or not at all."""
-    text = json.dumps(speculation_profile(run, gamma, rule), indent=1)
-    written(path, lambda part: part.write_text(text))
+    texts = Texts()
+    for name, value in (of_chains | values).items():
+        if isinstance(value, str) and shown(value) != value:
+            raise ValueError(
+                f"the name {shown(value)} holds control characters, which a terminal would obey; "
+                "rename the folder and record again"
+            )
+        if value is not None:
+            vars(texts).update({name + ending: way(value) for ending, way in WAYS.items()})
+    lines = ENGINES[engine].lines(texts).splitlines()
+    return "\n".join(line for line in lines if MISSING not in line)

@@ -1,9 +1,9 @@
 """About how many bytes a recording needs on each device, before anything is loaded.
 
-Weights are counted exactly, because on torch's meta device a network has shapes without memory. All
-other memory is a coarse upper bound: every prompt is as long as allowed, every text has its full
-length, and every cache has grown to the next power of two. tests/tools/gpu_check.py compares it
-with measurements.
+Weights are counted on torch's meta device, where a network has shapes without memory. All other
+memory is a coarse upper bound: every prompt is as long as allowed, every text has its full length,
+and every cache has grown to the next power of two. tests/tools/gpu_check.py compares it with
+measurements.
 """
 
 from collections import Counter
@@ -16,8 +16,6 @@ from speclab.models.folder import OF_HEAD, ModelFolder
 from speclab.study.profiles import MODELS, ModelSpec, Profile
 from speclab.study.runs import sizes_of
 
-# gated MLP, grouped-query attention, RMSNorm
-KNOWN = ("llama", "qwen2", "qwen3", "mistral")
 # per entry of a vocabulary-sized row at the peak: logits and probabilities of both models in
 # float32, rank keys in float64, a temporary
 LOGIT_BYTES = 44
@@ -46,66 +44,51 @@ class Held:
 
 
 def held(config: Mapping[str, Any], dtype: str, device: str, feeds_head: bool = False) -> Held:
-    """The model or trained head of a config.json in a number format on a device.
+    """The model or trained head of a config.json in a number format on a device. A head counts as
+    its layer with an output for every token, and as much as reads the target's states.
 
     feeds_head: a head reads the model's hidden states, so a pass keeps those of all its layers.
-    ValueError for an unknown architecture.
+    ValueError for an architecture that transformers does not know.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     is_head = OF_HEAD in config
     plain = dict(config[OF_HEAD] if is_head else config)
-    kind = plain.get("model_type")
-    if kind not in KNOWN:
-        raise ValueError(f"it is estimated for {', '.join(KNOWN)}, not for model_type={kind!r}")
     quantised = plain.pop("quantization_config", None) or {}
     shape = AutoConfig.for_model(**plain)
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, dtype))
-    size, width = network.dtype.itemsize, shape.hidden_size
-    parameters = network.num_parameters()
-    of_layers = network.base_model.layers.parameters()
-    products = sum(weight.numel() for weight in of_layers if weight.dim() == 2)
-    head = network.get_output_embeddings().weight.numel()
-    per_head = getattr(shape, "head_dim", None) or width // shape.num_attention_heads
-    per_token = 2 * shape.num_key_value_heads * per_head  # keys and values of a layer
-    cached = shape.num_hidden_layers * per_token
-    # the residual stream and its norm, queries, keys and values; gate, up and their product
-    passing = 8 * width + 4 * shape.intermediate_size
-    if feeds_head:
-        passing += (shape.num_hidden_layers + 1) * width
-    if is_head:
-        features = width * len(config.get("eagle_aux_hidden_state_layer_ids") or range(3))
-        # the first layer reads an embedding beside a state, and `fc` reads the features
-        beyond = width * (shape.num_attention_heads * per_head + per_token + features)
-        norms = width + features * bool(config.get("fc_norm") or config.get("norm_before_fc"))
-        head = width * config["draft_vocab_size"]
-        parameters = network.base_model.num_parameters() + head + beyond + norms
-        products += beyond
-        cached += 3 * width  # features and states, and a copy of one while it grows
-        passing += 2 * width + features
-    loaded, on_host = parameters * size, head * size  # loading goes weight by weight
-    if is_head:  # its file in 16 bit, and a float32 network with the target's output layer
-        on_host = 6 * parameters + 4 * head
+    size, width, layers = network.dtype.itemsize, shape.hidden_size, shape.num_hidden_layers
+    inner = getattr(shape, "intermediate_size", None) or 4 * width
+    heads = shape.num_attention_heads
+    per_head = getattr(shape, "head_dim", None) or width // heads
+    groups = getattr(shape, "num_key_value_heads", None) or heads
+    # the embedding and the output layer, which is the embedding in some models
+    table = shape.vocab_size * width
+    parameters = network.num_parameters() + 7 * width**2 * is_head
+    tables = table if shape.tie_word_embeddings else 2 * table
+    loaded, on_host = parameters * size, table * size  # loading goes weight by weight
+    if is_head:  # read as a whole, in 16 bit, into a float32 network
+        on_host = 6 * parameters
     if quantised:  # read as a whole; a group has a float16 scale and a zero point
         packed = quantised["bits"] / 8
         packed += (2 + packed) / max(32, quantised.get("group_size", 128))
-        loaded = on_host = int(products * packed) + (parameters - products) * size
-        loaded += 2 * size * width * shape.intermediate_size  # one, unpacked for a pass
-    elif (
-        device == "cpu" and dtype == "float32"
-    ):  # products once more, as `Projection` lays them out
-        loaded += size * (products + head)
-    scores = shape.num_attention_heads * (4 + size)
+        loaded = on_host = int((parameters - tables) * packed) + tables * size
+        loaded += 2 * size * width * inner  # one, unpacked for a pass
+    elif device == "cpu" and dtype == "float32":  # once more, as `Projection` lays products out
+        loaded *= 2
+    # the residual stream and its norm, queries, keys and values; gate, up and their product
+    passing = 8 * width + 4 * inner + width * (layers + 1) * feeds_head
     return Held(
         device=device,
         parameters=parameters,
         loaded=loaded,
         on_host=on_host,
-        cached=cached * size,
+        # of a head also states and features
+        cached=(2 * layers * groups * per_head + 3 * width * is_head) * size,
         passing=passing * size,
-        attending=scores + 3 + size,  # and the mask
+        attending=heads * (4 + size) + 3 + size,  # scores, and the mask
         vocab=shape.vocab_size,
     )
 
@@ -167,12 +150,10 @@ def planned_bytes(profile: Profile, pair: list[Held]) -> dict[str, int]:
 
     length, new = profile.max_prompt_tokens, profile.max_new_tokens
     trunk = length + new
-    # nodes with children, which a pass over their level packs, of all trees packed together
-    levels = [len(level.parents) for level in profile.tree.levels[1:]] or [0]
-    together = min(new, max(1, profile.max_packed_tokens // max(1, sum(levels))))
-    seen = trunk + together * sum(levels)
+    # nodes of trees that a pass packs together, at least those of one tree
+    nodes = max(profile.max_packed_tokens, profile.tree.size)
+    seen, widest = trunk + nodes, max(trunk, nodes)
     places = max(2 * trunk, _next_power(seen))
-    widest = max(trunk, together * max(levels))
     needed: Counter[str] = Counter()
     for model in pair:
         logits = ROWS * model.vocab * LOGIT_BYTES // len(pair)

@@ -31,9 +31,7 @@ ABOUT = {  # GLOSSARY.md has the whole description
     "second": f"**{SECOND.capitalize()}**: 120 other prompts in another form; *{ENGLISH}* leaves "
     "out those in other languages.",
 }
-CHOSE = (
-    f"**{OWN.capitalize()}**: the first {{}} of each domain chose how long the draft was trained."
-)
+CHOSE = ", of which the first {} decided when the draft's training ended"
 NO_OTHERS = (
     "This profile names no other prompts (`other_prompts`), so we cannot say whether the findings "
     "hold on other prompts."
@@ -160,13 +158,14 @@ def set_name(source: str) -> str:
 
 
 def described(profile: Profile) -> str:
-    """Which own prompts chose the draft's training, and which other sets the profile names, if any,
-    in sentences (Markdown).
+    """The profile's own prompts, which of them chose the draft's training, and the other sets that
+    it names, if any, in sentences (Markdown).
     """
-    chose = [CHOSE.format(profile.notes.chose)] if profile.notes.chose else []
+    ends = dict.fromkeys([min(sizes := sizes_of(profile).values()), max(sizes)])
+    chose = CHOSE.format(profile.notes.chose) if profile.notes.chose else ""
+    own = f"**{OWN.capitalize()}**: {' to '.join(map(str, ends))} per domain{chose}."
     lines = [ABOUT.get(source) or _about(profile, source) for source in profile.others]
-    lines = chose + (lines or [NO_OTHERS])
-    return " ".join(lines)
+    return " ".join([own, *(lines or [NO_OTHERS])])
 
 
 def _about(profile: Profile, source: str) -> str:

@@ -12,12 +12,11 @@ import pandas as pd
 from speclab import replay, score
 from speclab.score import Estimator
 from speclab.study.profiles import Profile
-from speclab.study.runs import OTHER_SEEDS, Run, load_or_record, seeds_of
+from speclab.study.runs import Run, load_or_record, seeds_of
 from speclab.tree import Tree
 
 PLACE = ["prompt_id", "seed", "position"]
 PAPER = "paper's measure"  # of acceptance: the mean of min(1, p/q) over the nodes of trees
-SEEDS = ("sampled", *OTHER_SEEDS)  # kinds of run of sampled text
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -219,9 +219,8 @@ def digest(profile: Profile, cells: list, values: dict[str, Any], is_timed: bool
     names += [f"${MIRROR}/{one.name}" for one in HUB_SETS.get(profile.prompts, {}).values()]
     for folder in filter(None, map(ModelFolder.local, (profile.target, profile.draft))):
         names += [path for path in folder.path.rglob("*") if path.suffix != ".safetensors"]
-    for name in reads_in(
-        [*(path.read_text("utf-8") for path in code), *(text for _, text, _ in cells)]
-    ):
+    sources = [path.read_text("utf-8") for path in code] + [text for _, text, _ in cells]
+    for name in reads_in(sources):
         value = values.get(name.strip("{}"), name)
         names += value if isinstance(value, list) else [value]
     # a style file changes no times, so a notebook that measures them keeps its figures
@@ -271,17 +270,17 @@ def current(call: Call, notebook: Notebook) -> SimpleNamespace | None:
 # ---- running -------------------------------------------------------------------------------------
 
 
-def record(profile: Profile, notebooks: Sequence[Path]) -> None:
-    """Record the runs that notebooks need, as far as the models are there. It works in a process of
-    its own, which gives their memory back.
+def record(profile: Profile, kinds: Sequence[str], threads: int) -> None:
+    """Record runs of these kinds, as far as the models are there. It works in a process of its own,
+    which gives their memory back.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     kit.quiet()
     kit.limit_threads()
-    for run in runs_asked(profile, notebooks):
+    for kind in kinds:
         try:
-            if not (run.here or run.refused):
-                runs.load_or_record(profile, run.kind)
+            runs.load_or_record(profile, kind)
         except (ValueError, OSError, RuntimeError) as error:
             say_once(f"{one_line(error)}. {STILL}")
 
@@ -371,12 +370,9 @@ def run_all(call: Call, notebooks: Sequence[Notebook], at_once: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(max(kit.limit_threads() // at_once, 1))
     with ThreadPoolExecutor(at_once) as pool:
         running = {pool.submit(execute, call, notebook): notebook for notebook in notebooks}
-        waiting = {*running}
         try:
-            while waiting:  # one second at a time: on Windows, waiting blocks Ctrl-C
-                done, waiting = wait(waiting, 1, FIRST_COMPLETED)
-                for future in done:
-                    finish(call, running[future], *future.result())
+            for future in as_completed(running):
+                finish(call, running[future], *future.result())
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             while not all(future.done() for future in running):  # kernels may just be starting
@@ -415,10 +411,17 @@ def reproduce(call: Call, workers: int | None = None) -> int:
                 stale.append(notebook)
         # no two notebooks wait for the same recording
         paths = [notebook.path for notebook in stale]
-        if not all(run.here or run.refused for run in runs_asked(call.profile, paths)):
-            spawn = get_context("spawn")
-            child = spawn.Process(target=record, args=(call.profile, paths), daemon=True)
+        asked = runs_asked(call.profile, paths)
+        missing = [run.kind for run in asked if not (run.here or run.refused)]
+        at_once, spawn = min(places(workers), len(missing)), get_context("spawn")
+        children = []
+        for start in range(at_once):  # each process records every second run, if there are two
+            threads = max(kit.limit_threads() // at_once, 1)
+            given = (call.profile, missing[start::at_once], threads)
+            children.append(spawn.Process(target=record, args=given, daemon=True))
+        for child in children:
             child.start()
+        for child in children:
             child.join()
         write_kernel_spec(Path(folder, "kernels", "speclab"), {}, ["--log-level=50"])
         os.environ |= {"JUPYTER_PATH": folder, "JUPYTER_RUNTIME_DIR": folder}
@@ -426,7 +429,9 @@ def reproduce(call: Call, workers: int | None = None) -> int:
         timed = [notebook for notebook in stale if notebook.is_timed]
         run_all(call, timed, 1)
         run_all(call, [notebook for notebook in stale if notebook not in timed], places(workers))
-        page = write_report(call)
+        page = call.build / "index.html"
+        if stale or not page.is_file() or page.stat().st_mtime < newest_code():
+            write_report(call)
     spent = time.monotonic() - begun
     print(f"{len(call.notebooks)} notebooks in {spent:.0f} s: {os.path.relpath(page)}")
     return int(any(call.stamp(one.name).status == FAILED for one in call.notebooks))
@@ -435,7 +440,14 @@ def reproduce(call: Call, workers: int | None = None) -> int:
 # ---- after the notebooks, and before -------------------------------------------------------------
 
 
-def write_report(call: Call) -> Path:
+def newest_code() -> float:
+    """When the code and the templates of pages, report and explorer last changed."""
+    folders = [ROOT / "speclab" / name for name in UNREAD]
+    files = [path for folder in folders for path in folder.rglob("*.*") if path.suffix != ".pyc"]
+    return max((path.stat().st_mtime for path in files), default=0)
+
+
+def write_report(call: Call) -> None:
     """Write the pages of this call's notebooks, the explorer and the report. Its head describes the
     profile without overrides; each notebook says what else it was run with.
     """
@@ -452,7 +464,7 @@ def write_report(call: Call) -> Path:
         print(f"explore.html is not written: {error}")
     described = {"profile": call.given["profile"]}
     remarks = {stamp.name: report.remark(stamp, described, False) for stamp in stamps}
-    return report.write_index(call.build, call.figures, study, stamps, remarks)
+    report.write_index(call.build, call.figures, study, stamps, remarks)
 
 
 def text_parameters(wanted: Sequence[str]) -> set[str]:

@@ -1,5 +1,5 @@
 """The start and the end of every notebook: a quiet start, the folder of its figures, computed text,
-what is attached on Kaggle, the answer.
+the answer.
 
 It imports only the standard library at the top, so that every verb can call `quiet` first.
 """
@@ -288,7 +288,11 @@ def start(
     if notebook[:2] not in WITHOUT_INTERVALS:
         show_text(settings_of(settings))
         few_prompts(sizes)
-    _hosted(settings)
+    if "quantization_config" in settings.notes.target_config and find_spec("gptqmodel") is None:
+        print(
+            f"GPTQModel is not installed, and the target of {settings.name} needs it. Run "
+            "`python -m speclab hosted install --gptq` and restart the session."
+        )
     sets = [Path(source).stem for source in sets_asked(settings, sizes)]
     own = () if settings.prompts in HUB_SETS else profile_prompts(settings)
     names = (*sizes, *sets, *(prompt.prompt_id for prompt in own))
@@ -299,23 +303,6 @@ def drawn_in(figures: Path, notebook: str) -> Path:
     """The folder of a notebook's figures and tables; figures: the folder of a profile's."""
     number = notebook[:2]
     return figures.parent / OWN_PAIR.get(number, figures.name) / number
-
-
-def _hosted(profile: "Profile") -> None:
-    """Use what is attached on Kaggle: models, data sets, saved runs. Says what to do if the
-    profile's target needs GPTQModel and it is not installed.
-    """
-    from speclab.cli import hosted
-
-    if hosted.MOUNTED.is_dir():
-        attached = ", ".join([*hosted.attach(profile), *hosted.restore()])
-        print(f"attached: {attached or 'nothing that this profile needs'}")
-    target = profile.notes.target_config
-    if "quantization_config" in target and find_spec("gptqmodel") is None:
-        print(
-            f"GPTQModel is not installed, and the target of {profile.name} needs it. Run "
-            "`python -m speclab hosted install --gptq` and restart the session."
-        )
 
 
 def judged_sizes(profile: "Profile", judged: int = 0) -> dict[str, int]:
@@ -372,8 +359,8 @@ def settings_of(profile: "Profile") -> str:
     limits += [f"top-p = {profile.top_p:g}"] if profile.top_p < 1 else []
     within = "".join(f", {limit}" for limit in limits)
     return (
-        f"*Greedy texts (T = 0); sampled texts at T = {profile.sampled_temperature:g}{within}. "
-        "Intervals: 95 % over prompts.*"
+        f"*Greedy texts (T = 0); where sampled texts are used, T = {profile.sampled_temperature:g}"
+        f"{within}. Intervals: 95 % over prompts.*"
     )
 
 

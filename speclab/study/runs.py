@@ -359,8 +359,8 @@ def _checked_manifest(manifest: Facts, path: Path) -> Facts:
     if versions != (SCHEMA_VERSION, KEY_VERSION):
         raise RunError(
             f"{path} was recorded by another version of the kit (columns and key {versions}, but "
-            f"this version reads {(SCHEMA_VERSION, KEY_VERSION)}). Give an older run a new key "
-            "with `python -m data.traces.rekey FOLDER`, or use the kit that recorded it"
+            f"this version reads {(SCHEMA_VERSION, KEY_VERSION)}); record it again, or use the "
+            "kit that recorded it"
         )
     try:
         manifest = asdict(checked(Manifest, manifest, str(path), of_json=True))
@@ -597,10 +597,11 @@ def of_kind(profile: Profile, kind: str) -> Profile:
 
 def seeds_of(profile: Profile) -> list[str]:
     """The kinds of run with a profile's sampled texts: of three seeds, and of each further seed
-    that is recorded.
+    that is recorded. For a public set there are three: what is recorded of it cannot be said
+    without a download.
     """
-    further = [kind for kind in MORE_SEEDS if recorded_run(profile, kind)]
-    return ["sampled", *OTHER_SEEDS, *further]
+    more = () if profile.prompts in HUB_SETS else MORE_SEEDS
+    return ["sampled", *OTHER_SEEDS, *(kind for kind in more if recorded_run(profile, kind))]
 
 
 # ---- finding: data/runs, then what is shipped ----------------------------------------------------
