@@ -93,7 +93,7 @@ def test_a_page_needs_no_network_and_draws_its_formulas(pages_of):
 
 def test_code_is_folded_but_what_is_by_hand(pages_of):
     page, _ = pages_of(DONE)
-    code = page.locator(".highlight-python, .highlight-ipython3, .cell_input .highlight")
+    code = page.locator(".cell_input .highlight")
     seen = [text.strip() for text in code.all_inner_texts() if text.strip()]
     assert seen == ["half = 1 / 2"]
     assert page.locator("details.hide", has_text="Code").count() == 1, "joined with the next"

@@ -454,17 +454,18 @@ def write_report(call: Call) -> None:
     stamps = [stamp for path in chosen([], ROOT) if (stamp := call.stamp(path.stem))]
     done = [stamp.name for stamp in stamps if stamp.status == DONE]
     for name in {notebook.name for notebook in call.notebooks} & {*done}:
-        pages.publish(call.build / f"{name}.ipynb", call.figures, done)
+        folder = kit.drawn_in(call.figures, name)
+        pages.to_markdown(call.build / f"{name}.ipynb", folder, call.figures, done)
     study = load_profile(call.given["profile"])
     try:
         found, page = explorer.runs_there(study), call.figures / "explore.html"
         explorer.write_page(found, page, explorer.heads_there(study, found))
-        explorer.with_links(page, call.build)
+        explorer.with_links(page, call.build, done)
     except (ValueError, runs.RunError) as error:
         print(f"explore.html is not written: {error}")
     described = {"profile": call.given["profile"]}
     remarks = {stamp.name: report.remark(stamp, described, False) for stamp in stamps}
-    report.write_index(call.build, call.figures, study, stamps, remarks)
+    report.write_report(call.build, call.figures, study, stamps, remarks)
 
 
 def text_parameters(wanted: Sequence[str]) -> set[str]:
