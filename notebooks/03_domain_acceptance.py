@@ -290,7 +290,7 @@ for number, slug in {"I": "table-1", "II": "table-2", "III": "table-3"}.items():
 #
 # TV (total variation) is the probability that a token drawn at such a position is rejected.
 # (`alpha` above is of other texts: those drawn at a temperature.) KL is in nats. It would be
-# infinite where a small vocabulary lacks a token, so $q$ has a floor ([glossary](../GLOSSARY.md)).
+# infinite where a small vocabulary lacks a token, so $q$ has a floor (see GLOSSARY.md).
 
 # %%
 trace = {name: each.trace.assign(tv=1 - each.trace["overlap"]) for name, each in sets.items()}

@@ -79,7 +79,7 @@ for name, each in sets.items():
     counts[name] = choose.block_counts(each.trace, settings, max_new_tokens=limit)
 counted = counts[OWN]
 assert (counted.groupby("setting")["emitted"].sum() == len(own.trace)).all(), "the same text"
-notebook.show_table(counted.iloc[[0, -1]])
+notebook.show_table(counted.iloc[[0, -1]], digits=0)
 
 # %% [markdown]
 # A block that drafts a chain of $\gamma$ tokens costs

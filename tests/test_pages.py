@@ -272,10 +272,17 @@ def test_a_headline_that_is_not_true_in_a_run_is_left_out(tmp_path):
     for low, said in ((1.2, ["It gives 2.5."]), (0.9, []), ("", [])):
         (tmp_path / "t.csv").write_text(rows.format(low=low))
         found = report.headlined([shown("02", tmp_path)], [headline])
-        assert [one.finding for one in found] == said
+        assert [one.finding for one in found] == said and all(one.is_drawn for one in found)
     (tmp_path / "t.csv").write_text("domain,estimate,low\ncode,2.5,2\n")
     assert report.headlined([shown("02", tmp_path)], [headline]) == []
     assert report.headlined([shown("03", tmp_path)], [headline]) == []
+
+
+def test_a_finding_that_no_figure_shows_has_no_picture(reported):
+    alone = [one.says[:20] for one in headlines_of("smollm") if not one.figure]
+    findings = reported.read_text("utf-8").split("All notebooks")[0].split("<li>")
+    without = [item for item in findings if any(words in item for words in alone)]
+    assert len(without) == len(alone) > 0 and not any("<img" in item for item in without)
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,10 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDES = ("GLOSSARY.md", "CONTRIBUTING.md", "speclab/README.md", *readme.PAGES)
 
 
-@pytest.fixture(scope="module")
-def values():
-    return readme.values()
-
-
-def test_its_numbers_are_the_measured_ones(values):
+def test_its_numbers_are_the_measured_ones():
     if not committed("figures/*/*/numbers.json"):
         pytest.skip("the figures have changed: run `make readme` to write their numbers")
-    marks = set()
+    values, marks = readme.values(), set()
     for page in readme.PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         assert readme.filled(text, values) == text, "call `make readme`"

@@ -46,7 +46,7 @@ ELSEWHERE = {
 class Reported:
     """What the report says of a notebook: its name, the question in its title, what it recorded
     (`numbers.json`), its pictures (first the one that shows its finding), their captions, how its
-    run ended (None: not known), a remark, and a finding ("": none).
+    run ended (None: not known), a remark, a finding ("": none), and whether a picture shows it.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Reported:
     outcome: Any = None
     remark: str = UNKNOWN
     finding: str = ""
+    is_drawn: bool = True
 
     @property
     def number(self) -> str:
@@ -162,7 +163,8 @@ def headlined(notebooks: Sequence[Reported], headlines: Sequence[Headline]) -> l
         if one and said:
             first = [picture for picture in one.pictures if picture.stem == headline.figure]
             pictures = list(dict.fromkeys(first + one.pictures))
-            found.append(replace(one, finding=said, pictures=pictures))
+            is_drawn = bool(headline.figure)
+            found.append(replace(one, finding=said, pictures=pictures, is_drawn=is_drawn))
     return found
 
 
