@@ -25,15 +25,16 @@ from same_process import use_no_kernel
 
 from speclab.__main__ import main
 from speclab.models.hub import ModelsMissing
-from speclab.run import pages, parameters, report, reproduce
+from speclab.run import pages, parameters, reproduce
 from speclab.study.profiles import ROOT, load_profile
 
 FIGURE = """
-import json, os, pathlib, sys
+import os, pathlib, sys
+from IPython.display import Markdown, display
 folder = pathlib.Path(os.environ["SPECLAB_OUT"], "figures", profile, "{number}")
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "plot.png").write_bytes(b"not really a picture")
-(folder / "numbers.json").write_text(json.dumps({{"answer": "It **is** <here>."}}))
+display(Markdown("**Answer.** It **is** so."))
 (folder / "facts.csv").write_text(",".join([sys.executable, os.getcwd()]))
 """
 PARAMETERS = """profile: str = "paper"
@@ -48,7 +49,7 @@ timing: str = ""  # any
 judged_prompts_per_domain: int = 0  # 0 to 100
 """
 DONE, PICTURE = "done", b"not really a picture"
-MODULES = (reproduce, report, pages, parameters)  # that know where the repository is
+MODULES = (reproduce, pages, parameters)  # that know where the repository is
 
 
 class Repository:
@@ -596,11 +597,11 @@ IN_A_PROCESS = """
 import pathlib, signal, sys
 from speclab.__main__ import main
 from speclab.models.hub import ModelsMissing
-from speclab.run import pages, parameters, report, reproduce
+from speclab.run import pages, parameters, reproduce
 signal.signal(signal.SIGINT, signal.default_int_handler)
 reproduce.kit.cores_of_this_process = lambda: 4
 reproduce.shutil.which = lambda name: None
-for module in (pages, parameters, report, reproduce):
+for module in (pages, parameters, reproduce):
     module.ROOT = pathlib.Path(sys.argv[1])
 reproduce.explorer.recorded_run = lambda *_: None
 known = reproduce.load_profile

@@ -57,7 +57,7 @@ def page_of(notebook: Path, links: Mapping[str, str], site: str = "") -> Noteboo
                 said = output.get("text", output.get("data", {}).get("text/markdown", ""))
                 if said.startswith(kit.ANSWERED):
                     title, _, rest = cells[0].source.partition("\n")
-                    cells[0].source = f"{title}\n\n> {said}\n{rest}"
+                    cells[0].source = f"{title}\n\n> {said}\n\n{rest}"
                 elif output.get("name") != "stderr" and said != kit.PENDING:
                     cell.outputs.append(_shown(output, said, heading, site))
             # code that shows nothing goes into the cell after it
