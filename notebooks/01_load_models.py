@@ -222,7 +222,7 @@ ctx.answer(
 # %% [markdown]
 # ## 5. Why was a token rejected?
 # In an open notebook you can choose any token of this text below. All recorded texts are in the
-# [explorer](../figures/smollm/explore.html), a page for your browser.
+# explorer, a page for your browser: `explore.html` beside the figures.
 
 # %%
 this_text = runs.Part(run.folder, run.manifest, run, (where,))

@@ -301,8 +301,6 @@ for each in dict.fromkeys([prompt_sets.OWN, last.name]):
     elif most == largest_gamma:
         gains = f"even {most} drafted tokens are not too many for every domain"
     said.append(f"On {sets[each].in_words} {gains}.")
-mean = curves.at(temperature=greedy.name, gamma=gamma).frame["estimate"].mean()
-ctx.record(headline=f"**{mean:.1f}** tokens per target pass with {gamma} drafted tokens")
 ctx.answer(
     f"{' '.join(said)} A draft pass costs {100 * cost_ratio:g} % of a target pass (assumed)."
 )

@@ -13,8 +13,6 @@
 # faster. The target itself, stored in fewer bits, agrees most often but is expensive. A copy from
 # the text so far costs nothing but agrees less.
 #
-# ![Tokens per target pass by gamma, draft and prompt set](../figures/smollm/08/tokens-per-pass.png)
-#
 # *Runs on* any machine (a 4-bit copy that does not come with the kit needs the extra `gptq`) ·
 # *minutes* about two on 2 cores, half of one later · *reads* greedy runs, `data/drafts`, the card
 # of the pair · *writes* `figures/<profile>/08/`.

@@ -16,8 +16,6 @@
 # once with `python -m speclab fetch specdecode-bench` (9 MB). Without them sections 5 to 7 are left
 # out.
 #
-# ![Tokens per target pass by method and task](../figures/public/13/tasks.png)
-#
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* `data/atlas`, and the fetched
 # files or those in SPECLAB_TRACES, whatever the profile · *writes* `figures/public/13/`.
 

@@ -64,7 +64,8 @@ ONLY = {
     "gptqmodel": {"models.pairs", "drafts.quantise"},
     "speculators": {"models.head"},
     "papermill": {"run.reproduce"},
-    "nbconvert": {"run.report", "run.pages"},
+    "nbconvert": {"run.pages"},
+    "sphinx": {"run.site"},
     "ray": {"cli.workers"},
     "data": set(),  # scripts that made the data use the package, never the reverse
 }

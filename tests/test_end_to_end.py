@@ -109,7 +109,7 @@ def check_done(name, out):
     assert "execute_result" not in kinds
     assert stamp["status"] == "done"
     assert any(file.endswith(".png") for file in stamp["kept"])
-    assert (pages / f"{name}.html").stat().st_size > 10_000
+    assert (pages / "site" / f"{name}.html").stat().st_size > 10_000
 
 
 def run_as_a_user(name, out):

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 from test_end_to_end import NOTEBOOKS, imported, light  # noqa: F401
-from test_own_study import EXAMPLE, GUIDE
+from test_own_study import EXAMPLE
 
 from speclab import record, stats
 from speclab.__main__ import main
@@ -53,6 +53,30 @@ SMALLEST = {
     "13_public_runs": {"permutations": 200, "deepest": 3, "gammas": [1]},
     "14_your_log": {"gammas": [1], "most_requests": 30, "deepest": 2},
 }
+
+
+# words of the project's own prompts; a target may be chat-tuned and have a chat template
+OF_PROJECT = re.compile(
+    r"\b(code|maths?|reasoning|chat(?! template|-tuned)|unwrapped|second (prompt )?set)\b",
+    re.IGNORECASE,
+)
+
+
+def strangers(page):
+    """The places of a page of the site that speak of the project's own prompts, but in code."""
+    soup = BeautifulSoup(page, "html.parser").article
+    for hidden in soup(["script", "style", "code", "pre", "summary"]):
+        hidden.decompose()
+    for picture in soup("img"):
+        picture.replace_with(picture["alt"])
+    text = " ".join(soup.get_text(" ").split())
+    return [text[max(0, m.start() - 60) : m.end() + 40] for m in OF_PROJECT.finditer(text)]
+
+
+def test_the_words_of_the_project_are_found():
+    """The negative control: without it what follows could not fail."""
+    page = "<article>in <code>chat</code>, the chat template<img alt='of math'></article>"
+    assert strangers(page) == ["in , the chat template of math"]
 
 
 @pytest.fixture
@@ -117,7 +141,7 @@ def every_notebook(folder, capfd, settings):
     name = load_profile(study).name
     build, figures = folder / "build" / name, folder / "figures" / name
     assert not [*build.glob("*.failed.*")]
-    pages = {page.stem for page in build.glob("[0-9]*.html")}
+    pages = {page.stem for page in build.glob("site/[0-9]*.html")}
     for page in pages:
         assert "**Answer.**" in (build / f"{page}.ipynb").read_text(encoding="utf-8")
     lines = {line.split()[0]: line for line in said.out.splitlines() if line.strip()}
@@ -131,15 +155,20 @@ def check_left_out(left_out, *more):
 
 
 def check_name(build, figures):
-    """That pages and tables show NAME as it is, and never as their own language."""
-    for page in (*build.glob("*.html"), figures / "explore.html"):
+    """That pages and tables show NAME as it is, and never as their own language, and that the
+    site's speak of this study only.
+    """
+    for page in (*build.glob("site/[0-9]*.html"), figures / "explore.html"):
         soup = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser")
         assert not soup.find("u"), page
         if page.name[:2] in ("02", "03", "04"):
-            assert NAME in " ".join(soup.main.get_text(" ").split()), page
+            assert NAME in " ".join(soup.article.get_text(" ").split()), page
+        if page.name[:2] in ("02", "03", "05", "06"):
+            assert strangers(page.read_text(encoding="utf-8")) == [], page
+            assert f'src="{page.name[:2]}/' in str(soup.article), "its own figures"
     for page in figures.glob("*/README.md"):
         text = re.sub("```.*?```|^    .*?$", "", page.read_text("utf-8"), flags=re.DOTALL | re.M)
-        text = re.sub(r"!\[.*?\]\(|`[^`\n]*`", "", text)
+        text = re.sub(r'alt="[^"]*"|`[^`\n]*`', "", text)
         assert not re.search(r"(?<!\\)(<u>|\$x_1)|a\|b", text), page
     for table in figures.glob("*/*.tex"):
         assert not re.search(r"<(?!\$)|(?<!\\)(\$x|_1|#2)|a\|b", table.read_text("utf-8")), table
@@ -157,36 +186,11 @@ def test_one_category_of_twelve_prompts_and_no_others(little, capfd):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_twelve_prompts(little, capfd):
+def test_twelve_prompts_with_cut_probabilities(little, capfd):
     rows = of_domains(TICKETS, NAME, "字" * 60)
     settings = {"prompts": written(little, "mine.jsonl", rows[:12]), "max_new_tokens": 24}
     settings["other_prompts"] = [written(little, "others.jsonl", rows[12:24])]
+    settings |= {"top_k": 5, "top_p": 0.9, "branches": 1}  # with more branches it would refuse
     build, figures, left_out = every_notebook(little, capfd, settings)
     check_left_out(left_out, "11")
     check_name(build, figures)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3000)
-def test_the_template_of_the_guide(little, capfd):
-    """The lines of the guide unchanged, on the pair tiny and the prompts of the example."""
-    section = GUIDE.partition("## Your own study\n")[2]
-    template = yaml.safe_load(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])
-    written(little, template["prompts"], TICKETS)
-    *_, left_out = every_notebook(little, capfd, template | TINY)
-    check_left_out(left_out, "11")
-
-
-CUT = {"prompts": "mine.jsonl", "max_new_tokens": 16, "top_k": 5, "top_p": 0.9}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    ("branches", "without"), [(2, ["02", "03", "04", "05", "06", "07", "12"]), (1, [])]
-)
-def test_what_is_said_to_run_with_cut_probabilities_runs(little, capfd, branches, without):
-    written(little, "mine.jsonl", of_domains(TICKETS[:12], "tickets"))
-    *_, left_out = every_notebook(little, capfd, CUT | {"branches": branches})
-    check_left_out(left_out, "11", *without)
-    assert all("branches=1" in left_out[number] for number in without)

@@ -258,11 +258,11 @@ def write_page(runs: Sequence[Run], path: Path, second: Sequence[Run] = ()) -> b
     return True
 
 
-def with_links(path: Path, folder: Path) -> Path:
-    """Copy a page into the folder of the pages of notebooks, with links to those that are there.
-    The report is always there.
+def with_links(path: Path, folder: Path, notebooks: Iterable[str]) -> Path:
+    """Copy a page into a folder, with links to the pages of these notebooks in the site. The report
+    is always there.
     """
-    pages = {page.name[:2]: page.name for page in folder.glob("[0-9][0-9]_*.html")}
+    pages = {name[:2]: f"{name}.html" for name in notebooks}
     pages["index"] = "index.html"
 
     def linked(found: re.Match) -> str:

@@ -1,295 +1,102 @@
-"""An executed notebook as its readers see it: an HTML page beside it, which needs no network and no
-other file, and README.md beside its figures, which hosting sites show.
-
-Both pages are made from the same cells (`told`). The answer stands under the title. The runs that
-were read are one folded line. The figure of the title is shown once. Code is hidden except in cells
-tagged `by-hand`. What a notebook prints on stderr (progress, waiting for another process) is left
-out.
+"""An executed notebook as its readers see it: README.md beside its figures, which code hosts show,
+and a page of the site (`speclab.run.site`). Both are made from the same cells (`page_of`).
 """
 
-import base64
+import html
 import re
-from collections.abc import Collection, Mapping
-from functools import cache
-from html import escape
+from collections.abc import Mapping
 from os.path import relpath
 from pathlib import Path
-from typing import Any
 
 import nbformat
-from nbconvert import HTMLExporter, MarkdownExporter
+from nbconvert import MarkdownExporter
 from nbformat import NotebookNode
-from nbformat.v4 import new_output
+from nbformat.v4 import new_notebook, new_output
 
-from speclab.plain import Facts, digest_of, sha256_of
 from speclab.show import notebook as kit
 from speclab.show import pictures
-from speclab.show.figure_files import COLUMN
 from speclab.study.profiles import ROOT
-from speclab.study.runs import written
 
-TEMPLATES = Path(__file__).parent
-CSS = (TEMPLATES / "page.css").read_text(encoding="utf-8")
 PAGE = "README.md"  # beside the figures
 SHIPPED = "smollm"  # the profile whose pages come with the kit
-# a formula in Markdown, alone on its line or in the text; code comes first, which may hold a `$`
-FORMULA = re.compile(r"`[^`]*`|(?<!\\)\$\$(.+?)\$\$|(?<![\\$])\$(?=\S)([^$`]+?)\$", re.DOTALL)
-BY_HAND, BOOTSTRAP, INJECTED = "by-hand", "bootstrap", "injected-parameters"  # tags
-PICTURE = re.compile(r"!\[([^\]]*)\]\(([^()\s]+\.png)\)")  # in Markdown
-FIGURE = re.compile(r"\]\([^()\s]*/([\w-]+\.png)\)")  # the address of a picture in a folder
-NOTEBOOK = re.compile(r"\[([^\]]*)\]\((\d\d_\w+)\.ipynb\)")  # a link to another one
-FILE = re.compile(r"\]\((\.\./[^()\s]+)\)")  # the address of another file
-RUN = re.compile(r"read from (.+) \(recorded (\d{4}-\d\d-\d\d)\)")  # see `runs.load_or_record`
-NARROW = '<picture><source media="(max-width: 40rem)" srcset="{}">{}</picture>'
-SHOWN_ABOVE = "*The figure is at the top of this page.*"
-# what Markdown takes of an output: the first that is there
-PREFERRED = ["text/markdown", "image/png", "text/html", "text/plain"]
+NOTEBOOK = re.compile(r"\[([^\[\]]*)\]\((\d\d_\w+)\.ipynb\)")  # a link to another one
+# a small screen shows a figure at the width of one column
+FIGURE = (
+    '<a href="{0}.png"><picture><source media="(max-width: 40rem)" srcset="{0}-column.png">'
+    '<img src="{0}.png" alt="{1}"></picture></a>'
+)
+RUN = "read from "  # how `runs.load_or_record` begins the line of a run
+RUNS = "<details><summary>Recorded runs</summary><pre>{}</pre></details>"
+HEADING = re.compile(r"^#+ (?:\d+\. )?(.+)$", re.MULTILINE)
 
 
-# ---- what both pages tell ------------------------------------------------------------------------
+def page_of(notebook: Path, links: Mapping[str, str], site: str = "") -> NotebookNode:
+    """An executed notebook as its pages show it. The answer stands under the title. Code is folded
+    (tag `hide-input`), but for cells tagged `by-hand`.
 
-
-def told(notebook: Path, folder: Path, place: Path, links: Mapping[str, str]) -> NotebookNode:
-    """An executed notebook as its pages show it; folder: of its figures; place: of the page; links:
-    addresses of the pages that are there, by notebook (others are named without a link). Its
-    metadata are what stands above the cells: title, answer, runs (day by folder), changed (values
-    of parameters).
+    links: addresses of the pages that are there, by notebook (others are named without a link);
+    site: address of its figures in the site, where tables have captions; "": a page in Markdown
+    beside them.
     """
-    book = nbformat.read(notebook, as_version=4)
-    first = book.cells[0]
-    heading, _, rest = first.source.partition("\n")
-    files = {path.read_bytes(): path.name for path in folder.glob("*.png")}
-    leading = [Path(path).name for _, path in PICTURE.findall(rest)]
-
-    def linked(match: re.Match) -> str:
-        is_there = (notebook.parent / match[2]).is_file()
-        return f"[{match[0]}]({match[2]})" if is_there else ""
-
-    def to_page(match: re.Match) -> str:
-        address = links.get(match[2])
-        return f"[{match[1]}]({address})" if address else match[1]
-
-    def from_page(match: re.Match) -> str:
-        return f"]({relative(notebook.parent / match[1], place)})"
-
-    first.source = PICTURE.sub(linked, rest).strip()
-    given = book.metadata.get("papermill", {}).get("parameters", {})
-    changed = {**given, **given.get("overrides", {})}
-    names = changed.keys() - {"profile", "overrides"}
-    page = {
-        "title": heading.lstrip("# "),
-        "answer": "",
-        "runs": {},
-        "changed": {name: _without_folder(changed[name]) for name in sorted(names)},
-    }
+    text = NOTEBOOK.sub(
+        lambda found: f"[{found[1]}]({links[found[2]]})" if found[2] in links else found[1],
+        notebook.read_text(encoding="utf-8"),
+    )
     cells: list[NotebookNode] = []
-    for cell in book.cells:
+    heading = ""
+    for cell in nbformat.reads(text, as_version=4).cells:
         tags = cell.metadata.get("tags", [])
-        if {BOOTSTRAP, INJECTED} & {*tags}:
+        if "bootstrap" in tags:
             continue
-        if cell.cell_type == "code":
-            cell.metadata["fold"] = "yes" if BY_HAND not in tags else "no"
-            shown = [_shown(output, page, files, leading) for output in cell.outputs]
-            cell.outputs = [output for output in shown if output]
-            _join(cells, cell)
-        else:
-            cell.source = NOTEBOOK.sub(to_page, FILE.sub(from_page, cell.source))
-        cells.append(cell)
-    return nbformat.v4.new_notebook(cells=cells, metadata=page)
-
-
-def _without_folder(value: Any) -> Any:
-    """The value of a parameter; of a file only its name."""
-    return Path(value).name if str(value).startswith("/") else value
-
-
-def _join(cells: list[NotebookNode], cell: NotebookNode) -> None:
-    """Take the cell before, if it shows nothing, into one of the same kind."""
-    before = cells[-1]
-    fold = before.metadata.get("fold")
-    if fold == cell.metadata["fold"] and not before.outputs:
-        cell.source = f"{before.source}\n\n{cell.source}"
-        cells.pop()
-
-
-def _shown(
-    output: NotebookNode, page: Facts, files: dict[bytes, str], leading: Collection[str]
-) -> NotebookNode | None:
-    """An output as the pages show it; None for stderr, and for runs and the answer, which go to
-    the top of the page.
-    """
-    if output.output_type == "stream":
-        page["runs"] |= {_last_parts(name): day for name, day in RUN.findall(output.text)}
-        output.text = RUN.sub("", output.text).strip()
-        return output if output.text and output.name == "stdout" else None
-    text = output.data.get("text/markdown", "")
-    if text.startswith(kit.ANSWERED):
-        page["answer"] = text
-    if text.startswith((kit.ANSWERED, kit.PENDING)):
-        return None
-    if "image/png" in output.data:
-        content = base64.b64decode(output.data["image/png"])
-        output.metadata["file"] = files.get(content, "")
-        if output.metadata["file"] in leading:
-            return new_output("display_data", {"text/markdown": SHOWN_ABOVE})
-    return output
-
-
-def _last_parts(folder: str) -> str:
-    """A run's folder; of one outside the repository its last two parts."""
-    return "/".join(folder.split("/")[-2:]) if folder.startswith("/") else folder
-
-
-def around(name: str, there: Collection[str]) -> tuple[str, str]:
-    """The notebooks before and after one, of those whose page is there; "" for none."""
-    padded = ["", *sorted({name, *there}), ""]
-    place = padded.index(name)
-    return padded[place - 1], padded[place + 1]
-
-
-def cells_of(book: NotebookNode) -> list[tuple[str, str, list[str]]]:
-    """(kind, text, tags) of every cell."""
-    return [
-        (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", [])) for cell in book.cells
-    ]
-
-
-def relative(path: Path, folder: Path) -> str:
-    """The address of a file or folder from a page in `folder`."""
-    return Path(relpath(path, folder)).as_posix()
-
-
-def publish(notebook: Path, figures: Path, others: Collection[str]) -> None:
-    """Write both pages of an executed notebook; figures: of the profile; others: see `to_html`."""
-    folder = kit.drawn_in(figures, notebook.stem)
-    to_html(notebook, folder, others)
-    to_markdown(notebook, folder, figures, others)
-
-
-# ---- HTML ----------------------------------------------------------------------------------------
-
-
-@cache
-def html_exporter() -> HTMLExporter:
-    """What fills `page.html.j2`."""
-    return HTMLExporter(template_file=str(TEMPLATES / "page.html.j2"), anchor_link_text="")
-
-
-def to_html(notebook: Path, folder: Path, others: Collection[str] = ()) -> Path:
-    """Write an executed notebook as HTML beside it (`page.html.j2`). Its pictures are in the page;
-    each links to its file in `folder`, and a small screen shows it at the width of one column.
-    others: notebooks whose pages this call writes too.
-    """
-    build = notebook.parent
-    there = {path.stem for path in build.glob("[0-9]*.html")}.union(others)
-    book = told(notebook, folder, build, {name: f"{name}.html" for name in there})
-    for cell in book.cells:
         if cell.cell_type == "markdown":
-            cell.source = with_formulas(cell.source)
-        for output in cell.get("outputs", ()):
-            if text := output.get("data", {}).get("text/markdown"):
-                output.data["text/markdown"] = with_formulas(text)
-    columns = folder.glob(f"*{COLUMN}.png")  # for small screens
-    narrow = {path.name.replace(COLUMN, ""): embedded(path) for path in columns}
-    facts = {
-        "around": around(notebook.stem, there),
-        "folder": relative(folder, build),
-        "css": CSS,
-        "narrow": narrow,
-    }
-    text, _ = html_exporter().from_notebook_node(book, {"page": facts | book.metadata})
-
-    def in_the_page(match: re.Match) -> str:
-        shown = match[0].replace(match[1], embedded(build / match[1]))
-        source = narrow.get(Path(match[1]).name)
-        return NARROW.format(source, shown) if source else shown
-
-    text = re.sub(r'<img [^>]*?src="([^":]+\.png)"[^>]*>', in_the_page, text)
-    tables = rf"<code>({folder.name}/([\w-]+\.csv))</code>"
-    text = re.sub(tables, rf'<a href="{facts["folder"]}/\2"><code>\1</code></a>', text)
-    return _written(notebook.with_suffix(".html"), text)
+            heading = [heading, *HEADING.findall(cell.source)][-1]
+        else:
+            cell.metadata["tags"] = [] if "by-hand" in tags else ["hide-input"]
+            outputs, cell.outputs = cell.outputs, []
+            for output in outputs:
+                said = output.get("text", output.get("data", {}).get("text/markdown", ""))
+                if said.startswith(kit.ANSWERED):
+                    title, _, rest = cells[0].source.partition("\n")
+                    cells[0].source = f"{title}\n\n> {said}\n\n{rest}"
+                elif output.get("name") != "stderr" and said != kit.PENDING:
+                    cell.outputs.append(_shown(output, said, heading, site))
+            # code that shows nothing goes into the cell after it
+            before = cells[-1]
+            if before.get("outputs") == [] and before.metadata["tags"] == cell.metadata["tags"]:
+                cell.source = f"{cells.pop().source}\n\n{cell.source}"
+        cells.append(cell)
+    return new_notebook(cells=cells, metadata={"language_info": {"name": "python"}})
 
 
-def with_formulas(text: str) -> str:
-    """Markdown whose formulas are pictures in the text, so that a page needs no network. A formula
-    that `figures.formula` cannot draw stays LaTeX.
-    """
-    from speclab.show.figures import formula
-
-    def drawn(match: re.Match) -> str:
-        alone, within = match.groups()
-        if not (alone or within):
-            return match[0]
-        tex = " ".join((alone or within).split())
-        try:
-            # alone on its line, a fraction has room
-            picture, depth = formula(tex.replace(r"\frac", r"\dfrac") if alone else tex)
-        except ValueError:
-            return match[0]
-        kind = "formula alone" if alone else "formula"
-        content = base64.b64encode(picture).decode()
-        return (
-            f'<img class="{kind}" style="vertical-align: -{depth:.1f}pt" alt="{escape(tex)}" '
-            f'src="data:image/svg+xml;base64,{content}">'
-        )
-
-    return FORMULA.sub(drawn, text)
-
-
-def embedded(picture: Path) -> str:
-    """The address of a picture that holds the picture."""
-    return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
-
-
-def _written(path: Path, text: str) -> Path:
-    written(path, lambda there: there.write_text(text, encoding="utf-8"))
-    return path
+def _shown(output: NotebookNode, text: str, heading: str, site: str) -> NotebookNode:
+    """An output as a page shows it; text: of it; heading: above it, for a table without caption."""
+    facts = output.get("metadata", {})
+    if text.startswith(RUN):
+        text = RUNS.format(html.escape(text))
+    elif "figure" in facts:
+        text = FIGURE.format(site + facts["figure"], html.escape(facts["image/png"]["alt"]))
+    elif site and "caption" in facts:
+        text = f"```{{table}} {facts['caption'] or heading}\n{text}\n```"
+    else:
+        return output
+    return new_output("display_data", {"text/markdown": text})
 
 
 # ---- Markdown ------------------------------------------------------------------------------------
 
 
-@cache
-def markdown_exporter() -> MarkdownExporter:
-    """What fills `page.md.j2`."""
-    exporter = MarkdownExporter(template_file=str(TEMPLATES / "page.md.j2"))
-    exporter.register_filter("filter_data_type", preferred)
-    exporter.register_filter("from_html", pictures.as_markdown)
-    exporter.register_filter("plain", lambda text: re.sub(r"[\[\]`*$]", "", text or ""))
-    return exporter
-
-
-def preferred(data: Facts) -> list[str]:
-    """The kind of an output that the page shows."""
-    return [kind for kind in PREFERRED if kind in data][:1]
-
-
-def to_markdown(notebook: Path, folder: Path, figures: Path, others: Collection[str] = ()) -> Path:
-    """Write an executed notebook as Markdown beside its figures in `folder` (`page.md.j2`).
-    Nothing of the machine is in it. figures: of the profile; others: see `to_html`.
+def to_markdown(notebook: Path, figures: Path) -> None:
+    """Write an executed notebook as Markdown beside its figures; figures: the folder of the
+    profile's. It links to the pages of all notebooks that have figures.
     """
+    folder = kit.drawn_in(figures, notebook.stem)
     if folder.parent != figures:  # another pair's: the pages around it are those of the kit
         figures = folder.parent.with_name(SHIPPED)
-    names = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    pages = {name: kit.drawn_in(figures, name) / PAGE for name in names}
-    there = {name for name, page in pages.items() if page.is_file() or name in others}
-    links = {name: relative(pages[name], folder) for name in there}
-    facts = {
-        "around": around(notebook.stem, there),
-        "addresses": links,
-        "report": relative(figures / "index.html", folder),
-        "stamp": stamp_of(ROOT / "notebooks" / notebook.name, folder),
-    }
-    book = told(notebook, folder, folder, links)
-    text, _ = markdown_exporter().from_notebook_node(book, {"page": facts | book.metadata})
-    text = FIGURE.sub(r"](\1)", text)
-    text = re.sub(rf"`({folder.name}/([\w-]+\.csv))`", r"[`\1`](\2)", text)
-    return _written(folder / PAGE, re.sub(r"\n{3,}", "\n\n", text))
-
-
-def stamp_of(source: Path, folder: Path) -> str:
-    """The first line of a page in Markdown: of which notebook and of which numbers it is."""
-    cells = digest_of(cells_of(nbformat.read(source, as_version=4)))
-    files = [*folder.glob("*.csv"), folder / "numbers.json", folder / "captions.json"]
-    numbers = {path.name: sha256_of(path) for path in files if path.is_file()}
-    return f"by `make reproduce`: notebook {cells[:12]}, numbers {digest_of(numbers)[:12]}"
+    links = {}
+    for source in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        if (there := kit.drawn_in(figures, source.stem)).is_dir():
+            links[source.stem] = Path(relpath(there, folder), PAGE).as_posix()
+    facts = {"links": links, "as_markdown": pictures.as_markdown}
+    exporter = MarkdownExporter(template_file=str(Path(__file__).with_name("page.md.j2")))
+    text, _ = exporter.from_notebook_node(page_of(notebook, links), facts)
+    (folder / PAGE).write_text(text, encoding="utf-8")

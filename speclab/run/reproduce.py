@@ -47,8 +47,16 @@ from speclab.cli.run_plan import JUDGED, chosen, runs_asked
 from speclab.explore import page as explorer
 from speclab.models.folder import ModelFolder, pair_digests
 from speclab.plain import digest_of, one_line, say_once, sha256_of
-from speclab.run import pages, parameters, report
-from speclab.run.report import DONE, FAILED, LEFT_OUT, NEEDS_FILES, NEEDS_MODELS
+from speclab.run import (
+    DONE,
+    FAILED,
+    LEFT_OUT,
+    NEEDS_FILES,
+    NEEDS_MODELS,
+    pages,
+    parameters,
+    report,
+)
 from speclab.show import notebook as kit
 from speclab.study import runs
 from speclab.study.place import folder_of
@@ -191,13 +199,20 @@ def check_environment() -> None:
         figures.check_style()
 
 
+def cells_of(book: nbformat.NotebookNode) -> list[tuple[str, str, list[str]]]:
+    """(kind, text, tags) of every cell."""
+    return [
+        (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", [])) for cell in book.cells
+    ]
+
+
 def cells_of_twins(path: Path) -> list:
     """The cells of a notebook. ValueError if the .ipynb, which runs, and its .py have different
     cells. File times cannot show which was edited, because a checkout or an autosave changes them.
     """
-    cells = pages.cells_of(nbformat.read(path, as_version=4))
+    cells = cells_of(nbformat.read(path, as_version=4))
     source, number = path.with_suffix(".py"), path.name[:2]
-    if source.is_file() and pages.cells_of(jupytext.read(source)) != cells:
+    if source.is_file() and cells_of(jupytext.read(source)) != cells:
         raise ValueError(
             f"{source} and {path.name} differ: `make notebooks NOTEBOOKS={number}` keeps the .py "
             f"and writes the .ipynb from it, `make sources NOTEBOOKS={number}` keeps the .ipynb"
@@ -318,9 +333,6 @@ def finish(call: Call, notebook: Notebook, status: str, error: str, seconds: flo
     stamp, page = call.stamp(name), new / f"{name}.ipynb"
     kept = stamp.kept if stamp else {}
     if status == DONE:
-        # pictures in the text are those of this call
-        text = page.read_text("utf-8").replace("](../figures/", "](../../figures/")
-        page.write_text(text.replace("/figures/smollm/", f"/figures/{call.figures.name}/"), "utf-8")
         drawn = kit.drawn_in(new / "figures" / call.figures.name, name)
         with runs.locked(call.build.parent):  # two profiles may share a folder of figures
             kept = replace_folder(kit.drawn_in(call.figures, name), drawn, kept)
@@ -454,17 +466,14 @@ def write_report(call: Call) -> None:
     stamps = [stamp for path in chosen([], ROOT) if (stamp := call.stamp(path.stem))]
     done = [stamp.name for stamp in stamps if stamp.status == DONE]
     for name in {notebook.name for notebook in call.notebooks} & {*done}:
-        pages.publish(call.build / f"{name}.ipynb", call.figures, done)
+        pages.to_markdown(call.build / f"{name}.ipynb", call.figures)
     study = load_profile(call.given["profile"])
     try:
         found, page = explorer.runs_there(study), call.figures / "explore.html"
         explorer.write_page(found, page, explorer.heads_there(study, found))
-        explorer.with_links(page, call.build)
     except (ValueError, runs.RunError) as error:
         print(f"explore.html is not written: {error}")
-    described = {"profile": call.given["profile"]}
-    remarks = {stamp.name: report.remark(stamp, described, False) for stamp in stamps}
-    report.write_index(call.build, call.figures, study, stamps, remarks)
+    report.write_report(call.build, call.figures, study, stamps)
 
 
 def text_parameters(wanted: Sequence[str]) -> set[str]:

@@ -83,7 +83,8 @@ class Context:
         drawing = partial(function, frame, **options)
         save_figure(drawing, frame, self.figures, slug, caption, title, stamp)
         path = self.figures / f"{slug}.png"
-        display(Image(path.read_bytes(), width=770, alt=caption))
+        image = Image(path.read_bytes(), width=770, alt=caption)
+        display(image, metadata={"figure": slug})  # its pages show the file
         self.say(f"*{caption}*")
 
     def plot(
@@ -145,13 +146,14 @@ class Context:
         rows, columns: keys of Estimates. The page and the .tex then have a cell with an interval
         for each row and column, or for the columns named in `intervals` (`Estimates.wide`). cells:
         any other table that they show instead.
-        caption: a sentence for the .tex; is_wide: as of `tables.export`.
+        caption: a sentence for the .tex and the site; is_wide: as of `tables.export`.
         """
         if rows:
             cells = table.wide(rows, columns, intervals)
-        self.export(table, slug, cells, caption or slug.replace("-", " "), digits, is_wide)
+        caption = caption or slug.replace("-", " ")
+        self.export(table, slug, cells, caption, digits, is_wide)
         shown = getattr(table, "frame", table) if cells is None else cells
-        show_table(shown.head(most), digits)
+        show_table(shown.head(most), digits, caption)
         if len(shown) > most:
             whole = f"`{self.figures.name}/{slug}.csv`"
             self.say(f"*{most} of {len(shown)} rows. All rows are in {whole}.*")
@@ -469,8 +471,12 @@ def show_text(text: str) -> None:
     display(Markdown(text))
 
 
-def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
-    """Show a table as `tables.markdown` writes it. A plain 0, 1, 2, … index is left out."""
+def show_table(frame: "pd.DataFrame", digits: int = 3, caption: str = "") -> None:
+    """Show a table as `tables.markdown` writes it. A plain 0, 1, 2, … index is left out. The site
+    shows the caption; without one, the heading above the table.
+    """
+    from IPython.display import Markdown, display
+
     from speclab.show import tables
 
-    show_text(tables.markdown(frame, digits))
+    display(Markdown(tables.markdown(frame, digits)), metadata={"caption": caption})

@@ -58,20 +58,6 @@ MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.
 # ---- collect -------------------------------------------------------------------------------------
 
 
-def collect(pair, root=ROOT):
-    """Measurements of the last `make reproduce` of a pair: seconds by notebook, and seconds,
-    positions and peak bytes of the greedy recording. Raises ValueError if a notebook has not run or
-    has failed.
-    """
-    seconds = seconds_of(root / "build" / pair)
-    names = [path.stem for path in sorted((root / "notebooks").glob("[0-9]*.ipynb"))]
-    if missing := [name for name in names if name not in seconds]:
-        raise ValueError(
-            f"{missing[0]} has no finished run: run `make reproduce PROFILE={pair}` first"
-        )
-    return {"seconds": seconds, "recording": recording(pair, root)}
-
-
 def seconds_of(build):
     """Seconds of each finished notebook, by name."""
     stamps = {path.stem: read(path) for path in sorted(build.glob("[0-9]*.json"))}
@@ -80,17 +66,14 @@ def seconds_of(build):
     }
 
 
-def recording(pair, root):
+def recording(pair):
     """Seconds, positions and memory of a pair's last greedy recording. Tests leave small runs in
     the same folder, so only the runs with the most positions count.
     """
-    own = (root / "data" / "runs").glob(f"{pair}-greedy-*/manifest.json")
-    shipped = (root / "data" / "traces" / pair).glob("greedy/manifest.json")
-    found = sorted([*own, *shipped], key=lambda path: path.stat().st_mtime)
-    if not found:
-        raise ValueError(f"no greedy run: run `make reproduce PROFILE={pair}` first")
-    newest_first = map(read, reversed(found))
-    manifest = max(newest_first, key=lambda one: one["rows"]["trace"])
+    own = (ROOT / "data" / "runs").glob(f"{pair}-greedy-*/manifest.json")
+    shipped = (ROOT / "data" / "traces" / pair).glob("greedy/manifest.json")
+    newest_last = sorted([*shipped, *own], key=lambda path: path.stat().st_mtime)
+    manifest = max(map(read, reversed(newest_last)), key=lambda one: one["rows"]["trace"])
     return {
         "time_s": round(manifest["time_s"], 1),
         "positions": manifest["rows"]["trace"],
@@ -104,22 +87,25 @@ def read(path):
 
 
 def measure(alone=None, tests_s=None):
-    """Write the measured files of both pairs.
+    """Write the measured files of both pairs, after `make reproduce` of both.
 
     alone: the folder of a `make reproduce OUT=folder` without the models. tests_s: seconds of `make
-    test`. None keeps the previous values.
+    test`. What was not measured keeps its previous values.
     """
-    known = {pair: read(ROOT / path) for pair, path in MEASURED.items()}
-    found = {pair: collect(pair) for pair in MEASURED}
-    seconds = seconds_of(alone / "build" / "smollm") if alone else {}
-    found["smollm"]["from_traces"] = seconds or known["smollm"]["from_traces"]
-    bench = ROOT / "build" / "bench.json"
-    found["tiny"]["bench"] = read(bench) if bench.is_file() else known["tiny"]["bench"]
-    found["tiny"]["tests_s"] = tests_s or known["tiny"]["tests_s"]
+    builds, bench = ROOT / "build", ROOT / "build" / "bench.json"
     said = sorted((ROOT / "figures" / "tiny").glob("*/numbers.json"))
-    found["tiny"]["answers"] = {path.parent.name: read(path)["answer"] for path in said}
+    new = {
+        "smollm": {"from_traces": alone and seconds_of(alone / "build" / "smollm")},
+        "tiny": {
+            "bench": bench.is_file() and read(bench),
+            "tests_s": tests_s,
+            "answers": {path.parent.name: read(path)["answer"] for path in said},
+        },
+    }
     for pair, path in MEASURED.items():
-        text = json.dumps(found[pair], indent=1, ensure_ascii=False)
+        new[pair] |= {"seconds": seconds_of(builds / pair), "recording": recording(pair)}
+        known = read(ROOT / path) | {name: value for name, value in new[pair].items() if value}
+        text = json.dumps(known, indent=1, ensure_ascii=False)
         (ROOT / path).write_text(text + "\n", encoding="utf-8")
 
 
