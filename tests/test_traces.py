@@ -24,7 +24,6 @@ from conftest import (
 from test_faults import forked
 from test_manifest import GONE, forge
 
-from speclab import record
 from speclab.__main__ import main
 from speclab.cli import pack as packing
 from speclab.cli.pack import card, pack
@@ -32,7 +31,7 @@ from speclab.cli.run_plan import manifests_of_pair
 from speclab.models import folder
 from speclab.models.folder import ModelsMissing
 from speclab.plain import shown
-from speclab.study import prompts, runs
+from speclab.study import prompts, recording, runs
 from speclab.study.profiles import ModelSpec, Notes, Profile
 from speclab.study.runs import RunError, load_or_record, load_run, record_run
 
@@ -490,7 +489,7 @@ def test_a_folder_is_found_in_the_repository_from_any_other(kit, tmp_path, monke
 
 
 def test_what_a_folder_is_instead_of_a_run_is_said_with_what_to_do(kit, monkeypatch, random_pair):
-    interrupted(monkeypatch, record.Worker, "record", at=1)
+    interrupted(monkeypatch, recording.Worker, "record", at=1)
     with pytest.raises(KeyboardInterrupt):
         record_run(PROFILE.replace(max_new_tokens=5), kit / "begun")
     (kit / "empty").mkdir()

@@ -120,7 +120,7 @@ def let_nodes_see_their_cousins(monkeypatch):
 
     def everything(tree, length, contexts, depth):
         visible = honest(tree, length, contexts, depth)
-        visible[:, length:] = True
+        visible[..., length:] = True
         return visible
 
     monkeypatch.setattr(record, "_visible", everything)
