@@ -120,7 +120,7 @@ def generate(
 # ---- 2. reductions of vocabulary-sized rows ------------------------------------------------------
 
 
-class _Rows:
+class _Distributions:
     """Rows of both models: logits `l_p` [rows, vocab] and `l_q` [rows, m], probabilities `p` and
     `q`, keys of ranks, and entropies.
 
@@ -134,7 +134,8 @@ class _Rows:
         # logarithms of at least LEAST, so that 0 log 0 = 0
         log_p, self.log_q = (x.log().clamp_(min=LEAST) for x in (self.p, self.q))
         self.p_log_p = _dot(self.p, log_p)
-        self.entropies = {"target_entropy": -self.p_log_p, "draft_entropy": -_dot(self.q, self.log_q)}
+        entropy = -_dot(self.q, self.log_q)
+        self.entropies = {"target_entropy": -self.p_log_p, "draft_entropy": entropy}
         self.said = said
 
     def best_of_draft(self, count: int) -> tuple[Tensor, Tensor]:
@@ -183,15 +184,15 @@ class _Rows:
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:
-    """Sums [rows] of the products of two [rows, columns]. (torch's sum adds in pairs, and its matrix
-    product one by one, which loses three digits over 50,000 columns.)
+    """Sums [rows] of the products of two [rows, columns]. torch's sum adds in pairs; its matrix
+    product adds one by one, which loses three digits over 50,000 columns.
     """
     return (x * y).sum(-1)
 
 
 def _rows(
     pair: Pair, hidden: list[Tensor], token: Tensor, sampling: Sampling
-) -> Iterator[tuple[_Rows, Tensor, Tensor]]:
+) -> Iterator[tuple[_Distributions, Tensor, Tensor]]:
     """A few rows of hidden states at a time, with their tokens, and the tokens' columns among the
     draft's logits. All are on the target's device.
     """
@@ -204,7 +205,7 @@ def _rows(
         few = ROWS if l_p.is_cuda else max(1, CACHED // l_p.shape[1])
         together = l_p, l_q.to(device), token[part].to(device), column.to(device)
         for p, q, wanted, place in zip(*(rows.split(few) for rows in together), strict=True):
-            yield _Rows(p, q, said, sampling), wanted, place
+            yield _Distributions(p, q, said, sampling), wanted, place
 
 
 def _stacked(parts: list[Rows]) -> Rows:
@@ -332,12 +333,13 @@ def _block_rows(
     for place in torch.split(torch.arange(n), few):  # of the blocks' first tokens
         contexts = trunk_length + 1 - n + place
         states = hidden[place[0] : place[-1] + 1]
+        tokens = [text[(place + depth).clamp(max=n - 1)] for depth in range(LONGEST)]
         steps = []
-        for depth in range(LONGEST):
+        for depth, token in enumerate(tokens):
             if depth:
                 visible = _visible(chain(LONGEST), trunk_length, contexts[None], depth)[0]
-                states = draft.forward(token[None], cache, contexts + depth - 1, visible)[0]
-            token = text[(place + depth).clamp(max=n - 1)]
+                before = tokens[depth - 1][None]
+                states = draft.forward(before, cache, contexts + depth - 1, visible)[0]
             logits, column = draft.logits_said(states, token)
             chance = probabilities(logits, sampling).gather(-1, column[:, None])[:, 0]
             steps.append({"block_ranks": rank_of(rank_key(logits), column), "block_q": chance})
@@ -376,6 +378,7 @@ def record_prompts(
     NonFiniteProbability (with prompt and position). Raises ValueError if a node has more children
     than the draft has output tokens, or for ids outside the shared vocabulary.
     """
+    models = pair.target, pair.draft
     pair.draft.check_branches(int(tree.width.max()))
     lengths = [len(text) for text in texts]
     inner = max(1, int((tree.width[1:] > 0).sum()))
@@ -405,26 +408,23 @@ def record_prompts(
         # the same numbers, from a pass of another shape
         blocks["block_ranks"][:, 0], blocks["block_q"][:, 0] = trace["draft_rank"], trace["q_token"]
         trace |= blocks
-    # a tree at each position, several trees in a pass; shorter texts repeat their last position
-    last = torch.tensor(lengths)[:, None] - 1
-    position = torch.arange(max(lengths)).clamp(max=last)
-    first = (last + 1).cumsum(0) - last - 1
-    before = torch.tensor([len(prompt.ids) for prompt in prompts])[:, None]
-    few = min(max(1, trees // len(prompts)), max(lengths))
-    joined = [
-        _joined(model, singles, few * inner)
-        for model, singles in zip((pair.target, pair.draft), caches, strict=True)
-    ]
+    # a tree at each position, several trees in a pass. Shorter texts are padded with the last row
+    row = pad_sequence(torch.arange(len(tokens)).split(lengths), True, padding_value=-1)
+    texts_so_far = [torch.arange(n) + len(one.ids) for one, n in zip(prompts, lengths, strict=True)]
+    contexts = pad_sequence(texts_so_far, True, padding_value=1)
+    few = max(1, trees // len(prompts))
+    joined = [_joined(model, of, few * inner) for model, of in zip(models, caches, strict=True)]
     chunks = []
-    for some in torch.split(position, few, 1):
-        own = {name: values[(first + some).flatten()] for name, values in roots.items()}
-        chunk = _tree_rows(pair, tree, joined, own, before + some, sampling)
+    for some, after in zip(row.split(few, 1), contexts.split(few, 1), strict=True):
+        own = {name: values[some.flatten()] for name, values in roots.items()}
+        chunk = _tree_rows(pair, tree, joined, own, after, sampling)
         chunks.append({name: value.view(*some.shape, -1) for name, value in chunk.items()})
-    is_own = torch.arange(max(lengths)) <= last
-    nodes = {name: torch.cat([chunk[name] for chunk in chunks], 1)[is_own] for name in chunks[0]}
+    nodes = {name: torch.cat([chunk[name] for chunk in chunks], 1)[row >= 0] for name in chunks[0]}
+    # one record per prompt
+    starts = np.cumsum([0, *lengths])
     return [
         _recorded(prompt.prompt_id, tree, *(_part(rows, at, n) for rows in (trace, nodes)))
-        for prompt, at, n in zip(prompts, first[:, 0].tolist(), lengths, strict=True)
+        for prompt, at, n in zip(prompts, starts[:-1], lengths, strict=True)
     ]
 
 

@@ -2,9 +2,10 @@
 several on devices or machines (cli/workers.py), record the blocks of a job in any order.
 """
 
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import psutil
@@ -69,9 +70,9 @@ class Worker:
         self, job: Job, device: str | None = None, pair: Pair | None = None, ahead: bool = False
     ):
         self.job, self.device, self.pair, self.ahead = job, device, pair, ahead
-        # nodes and prompts at a time; halved when memory runs out
-        self.packed = job.profile.max_packed_tokens
-        self.together = max(WRITTEN, *map(len, job.blocks))
+        # packed nodes, and in how many parts texts are written; less at once when memory runs out
+        self.packed, self.parts = job.profile.max_packed_tokens, 1
+        self.most = max(WRITTEN, *map(len, job.blocks))
         self.texts = dict(job.texts or {})
 
     def _load(self) -> Pair:
@@ -89,19 +90,20 @@ class Worker:
         have fixed limits, so an interrupted recording writes the same texts again.
         """
         blocks, profile = self.job.blocks, self.job.profile
-        size = WRITTEN // len(blocks[0]) if self.ahead and pair.target.device.type == "cpu" else 1
-        first = index - index % max(1, size)
-        prompts = [prompt for block in blocks[first : first + max(1, size)] for prompt in block]
-        self.texts = {}
-        for start in range(0, len(prompts), self.together):
-            some = prompts[start : start + self.together]
-            limits = profile.max_new_tokens, pair.stop_ids, profile.sampling, profile.seed
-            texts = generate(pair.target, some, *limits)
-            self.texts |= {one.prompt_id: text for one, text in zip(some, texts, strict=True)}
+        is_ahead = self.ahead and pair.target.device.type == "cpu"
+        size = max(1, WRITTEN // len(blocks[0])) if is_ahead else 1
+        first = index - index % size
+        prompts = [prompt for block in blocks[first : first + size] for prompt in block]
+        limits = profile.max_new_tokens, pair.stop_ids, profile.sampling, profile.seed
+        few = math.ceil(len(prompts) / self.parts)
+        texts = []
+        for start in range(0, len(prompts), few):
+            texts += generate(pair.target, prompts[start : start + few], *limits)
+        self.texts = {one.prompt_id: text for one, text in zip(prompts, texts, strict=True)}
 
     def _recorded(self, pair: Pair, index: int) -> list[Recorded]:
-        """The texts of a block, then the records of its prompts. When memory runs out, both batch
-        sizes are halved, a notice is printed, and the block starts again.
+        """The texts of a block, then the records of its prompts. When memory runs out, half as
+        much is done at once, a notice is printed, and the block starts again.
         """
         block, profile = self.job.blocks[index], self.job.profile
         while True:
@@ -113,15 +115,15 @@ class Worker:
                     pair, block, texts, profile.tree, profile.sampling, self.packed
                 )
             except torch.OutOfMemoryError:
-                if self.packed <= SMALLEST and self.together == 1:
+                if self.packed <= SMALLEST and self.parts >= self.most:
                     raise
             # after the except block, because the error keeps the tensors in memory
             torch.cuda.empty_cache()
             self.packed = max(self.packed // 2, SMALLEST)
-            self.together = max(self.together // 2, 1)
+            self.parts *= 2
             notice(
-                f"out of memory: continuing with max_packed_tokens={self.packed}, "
-                f"block_prompts={self.together}"
+                f"out of memory: continuing with max_packed_tokens={self.packed}, and writing "
+                f"texts in {self.parts} parts"
             )
 
     def record(self, index: int) -> Done:

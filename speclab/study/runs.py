@@ -483,23 +483,23 @@ def what_differs(run: Facts, wanted: Facts) -> list[str]:
     [] for the same run. A model that is not on this machine is compared by its commit, or, without
     a commit, by its path in the profile. Prompts are then compared by text, not by token ids.
     """
-    profiles = run["profile"], wanted["profile"]
-    there, here = (decisive(profile) for profile in profiles)
-    differ = [name for name in there | here if there.get(name) != here.get(name)]
+    is_read = "encoded" in wanted  # else the settings that decide how the target reads are compared
+    names = ("encoded", "stop_ids", "left_out") if is_read else READING
+    its, ours = (
+        decisive(facts["profile"])
+        | {name: (facts if is_read else facts["profile"]).get(name, {}) for name in names}
+        | {"prompts": facts["prompt_set"]}
+        for facts in (run, wanted)
+    )
+    differ = [name for name in its | ours if its.get(name) != ours.get(name)]
+    if "prompts" in differ:  # so their token ids differ too
+        differ = [name for name in differ if name != "encoded"]
     for name in MODELS:
         model, named = run["profile"][name], wanted["weights"][name]
         is_known = named in (run["weights"][name], model["revision"])
         is_called_so = not named and _may_be(model["path"], wanted["profile"][name]["path"])
         if not (is_known or is_called_so):
             differ.append(f"{name} weights")
-    names: tuple[str, ...] = ("encoded", "stop_ids", "left_out")
-    sides = run, wanted
-    if "encoded" not in wanted:
-        names, sides = READING, profiles
-    its, ours = sides
-    differ += [name for name in names if its.get(name, {}) != ours.get(name, {})]
-    if run["prompt_set"] != wanted["prompt_set"]:  # their token ids differ too
-        differ = [*(name for name in differ if name != "encoded"), "prompts"]
     return differ
 
 
@@ -656,8 +656,8 @@ def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
 
 
 def _whole(folder: Path, is_trace: bool) -> Run | None:
-    """The run in a folder. Where it is damaged: Damaged for a trace, else a notice and None, because
-    it is repaired when it is recorded again.
+    """The run in a folder. If it is damaged: Damaged for a trace, else a notice and None, because
+    recording it again repairs it.
     """
     try:
         return load_run(folder)
@@ -682,9 +682,9 @@ def _holds(manifest: Facts, asked: Profile) -> bool:
             continue  # it would be downloaded
         with suppress(ValueError, OSError):
             whole = asked.replace(prompts=source, **of_run)
-            if {*profile_prompts(asked)} <= {*profile_prompts(whole)}:
-                if not what_differs(manifest, identity_of(whole, fetch=False)):
-                    return True
+            is_run = not what_differs(manifest, identity_of(whole, fetch=False))
+            if is_run and {*profile_prompts(asked)} <= {*profile_prompts(whole)}:
+                return True
     return False
 
 
@@ -767,14 +767,12 @@ def record_run(
 
     folder = Path(folder)
     finished = folder / "manifest.json"
-    was_there = finished.is_file()  # then it is damaged, and is repaired
-    if not (pair or was_there):
+    if not (pair or finished.is_file()):
         check_pair(profile)
     identity = identity_of(profile)
     with locked(folder):
-        if not was_there and finished.is_file():  # another process has just finished it
-            run = load_run(folder)
-            if run.manifest["key"] == identity["key"]:
+        with suppress(Damaged):  # then it is repaired
+            if finished.is_file() and (run := load_run(folder)).manifest["key"] == identity["key"]:
                 return run
         job = _job(profile, texts)
         # numbers of a CPU and a GPU differ in the last digits, so parts of both never share a
