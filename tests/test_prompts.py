@@ -201,16 +201,6 @@ def test_a_file_of_mt_bench_or_spec_bench_gives_its_first_turns(tmp_path):
         read_prompts(path)
 
 
-def test_a_relative_name_in_a_profile_is_read_from_the_repository(tmp_path, monkeypatch):
-    monkeypatch.setattr("speclab.study.prompts.REPOSITORY", tmp_path)
-    write(tmp_path, line())
-    away = tmp_path / "away"
-    away.mkdir()
-    monkeypatch.chdir(away)
-    write(away, line("b"))
-    assert [p.prompt_id for p in load_prompts("mine.jsonl", 1, ("code",))] == ["a"]
-
-
 def test_arguments_are_checked(tmp_path):
     (tmp_path / "empty.jsonl").write_text("\n")
     (tmp_path / "none").mkdir()

@@ -271,14 +271,6 @@ def test_a_trace_is_known_by_its_models_names_where_no_weights_are(kit, left, mo
     assert runs.recorded_run(own, "greedy") is None
 
 
-def test_traces_of_others_hide_none_of_the_profiles_own(clone, tmp_path, monkeypatch):
-    """Notebook 11 reads the kit's pairs in a study whose traces are in SPECLAB_TRACES."""
-    shutil.copytree(clone / "traces" / "balanced", tmp_path / "given" / "balanced")
-    monkeypatch.setenv(runs.PLACE, str(tmp_path / "given"))
-    assert load_or_record(PROFILE, "sampled").folder == clone / "traces" / "sampled"
-    assert load_or_record(PROFILE, "balanced").folder == tmp_path / "given" / "balanced"
-
-
 def forged(path):
     edit_json(path, prompts=9)
 
