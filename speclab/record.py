@@ -1,49 +1,45 @@
-"""The recorder. It first writes the target's text. It then scores the draft tree of every position
-in a few packed passes over a cached trunk.
+"""The recorder. It first writes the target's text. It then scores the draft tree of every position,
+those of several prompts in a few packed passes over their cached texts.
 
 The context advances by the target's own tokens, whatever is accepted, so the text does not depend
 on the trees. The reference is the literal step-by-step procedure in tests/literal.py.
 """
 
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import psutil
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speclab.models.model import KVCache, LanguageModel
-from speclab.models.pairs import Pair, fix_few_rows, load_pair
-from speclab.plain import Array, Facts, notice
+from speclab.models.pairs import Pair
+from speclab.plain import Array
 from speclab.sampling import (
     NonFiniteProbability,
     Sampling,
     check_finite,
-    entropy,
     probabilities,
     rank_key,
     rank_of,
     sample,
     uniforms,
 )
-from speclab.study.profiles import MODELS, Profile
 from speclab.study.prompts import EncodedPrompt
 from speclab.tree import Tree, chain
 
 TOP = 8  # draft tokens kept per trace row
-ROWS = 256  # vocabulary-sized rows that are reduced at once
+ROWS = 256  # vocabulary-sized rows whose logits are computed at once
+CACHED = 2**18  # logits that a CPU reduces at once: further sweeps over them stay in its cache
 # logarithm of float32's smallest positive number, which a GPU may flush to 0
 LEAST = -149 * np.log(2)
 LONGEST = 16  # drafted tokens of a block that are recorded of a draft whose q depends on the start
-SMALLEST = 8  # fewest packed tokens; if these do not fit into memory either, it is an error
 
 
 Columns = dict[str, Array]
+Rows = dict[str, Tensor]  # values by column, one row each per position or node
 
 
 @dataclass(frozen=True)
@@ -124,77 +120,100 @@ def generate(
 # ---- 2. reductions of vocabulary-sized rows ------------------------------------------------------
 
 
-def _distributions(
-    pair: Pair, hidden: list[Tensor], part: slice, sampling: Sampling
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(key_p, p, key_q, q) of a slice of rows, [rows, vocab] each, all on the target's device."""
-    l_p = pair.target.logits(hidden[0][part])
-    l_q = pair.draft.logits(hidden[1][part]).to(pair.target.device)
-    p, q = probabilities(l_p, sampling), probabilities(l_q, sampling)
-    return rank_key(l_p), p, rank_key(l_q), q
+class _Distributions:
+    """Rows of both models: logits `l_p` [rows, vocab] and `l_q` [rows, m], probabilities `p` and
+    `q`, keys of ranks, and entropies.
 
-
-def _trace_rows(
-    key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, token: Tensor, top: int
-) -> dict[str, Tensor]:
-    best_ids = key_p.topk(2).indices
-    top_ids = key_q.topk(top).indices
-    best = p.gather(-1, best_ids)
-    token_column = token[:, None]
-    # KL(p||q) with logarithms of at least LEAST: a token that q excludes adds 103 nats times its p
-    log_p, log_q = (x.log().clamp(min=LEAST) for x in (p, q))
-    kl = (p * (log_p - log_q)).sum(-1)
-    overlap = torch.minimum(p, q).sum(-1)
-    of_token = {
-        "token": token,
-        "draft_rank": rank_of(key_q, token),
-        "p_token": p.gather(-1, token_column)[:, 0],
-        "q_token": q.gather(-1, token_column)[:, 0],
-    }
-    of_position = {
-        "overlap": overlap.clamp(max=1),
-        "kl": kl.clamp(min=0),
-        "target_entropy": entropy(p),
-        "draft_entropy": entropy(q),
-        "target_top": best_ids[:, 0],
-        "draft_top": top_ids[:, 0],
-        "target_margin": best[:, 0] - best[:, 1],
-    }
-    of_top = {
-        "top_draft_ids": top_ids,
-        "top_draft_q": q.gather(-1, top_ids),
-        "top_draft_p": p.gather(-1, top_ids),
-    }
-    return of_token | of_position | of_top
-
-
-def _child_rows(
-    key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, width: int
-) -> dict[str, Tensor]:
-    """The draft's `width` best tokens of each row, with probabilities and entropies under both
-    models, [rows, width] each.
+    said: the token ids of the draft's columns, if it is trimmed; a last column then stands for all
+    tokens that it cannot output (`LanguageModel.logits_said`).
     """
-    token = key_q.topk(width).indices
-    ranks = [rank_of(key_p, child) for child in token.unbind(1)]
-    target_entropy, draft_entropy = entropy(p), entropy(q)
-    return {
-        "token": token,
-        "draft_prob": q.gather(-1, token),
-        "target_prob": p.gather(-1, token),
-        "target_rank": torch.stack(ranks, 1),
-        "target_entropy": target_entropy[:, None].expand(token.shape),
-        "draft_entropy": draft_entropy[:, None].expand(token.shape),
-    }
+
+    def __init__(self, l_p: Tensor, l_q: Tensor, said: Tensor | None, sampling: Sampling):
+        self.p, self.q = probabilities(l_p, sampling), probabilities(l_q, sampling)
+        self.key_p, self.key_q = rank_key(l_p), rank_key(l_q)
+        # logarithms of at least LEAST, so that 0 log 0 = 0
+        log_p, self.log_q = (x.log().clamp_(min=LEAST) for x in (self.p, self.q))
+        self.p_log_p = _dot(self.p, log_p)
+        entropy = -_dot(self.q, self.log_q)
+        self.entropies = {"target_entropy": -self.p_log_p, "draft_entropy": entropy}
+        self.said = said
+
+    def best_of_draft(self, count: int) -> tuple[Tensor, Tensor]:
+        """The draft's `count` best tokens [rows, count]: their columns, and their ids."""
+        columns = self.key_q.topk(count).indices
+        return columns, columns if self.said is None else self.said[columns]
+
+    def children(self, width: int) -> Rows:
+        """Columns of `nodes` for the draft's `width` best tokens, [rows, width] each."""
+        columns, token = self.best_of_draft(width)
+        rank = torch.empty_like(token)
+        for place in range(width):
+            rank[:, place] = rank_of(self.key_p, token[:, place])
+        return {
+            "token": token,
+            "draft_prob": self.q.gather(-1, columns),
+            "target_prob": self.p.gather(-1, token),
+            "target_rank": rank,
+        } | {name: value[:, None].expand(-1, width) for name, value in self.entropies.items()}
+
+    def trace(self, token: Tensor, column: Tensor, top: int) -> Rows:
+        """Columns of `trace` for the text's tokens [rows], which the draft has at `column`."""
+        best = self.key_p.topk(2).indices
+        margin = self.p.gather(-1, best)
+        columns, top_ids = self.best_of_draft(top)
+        p = self.p
+        if self.said is not None:  # in the draft's columns, with all other tokens as the last
+            p = p[:, self.said]
+            others = self.p.sum(-1, keepdim=True) - p.sum(-1, keepdim=True)
+            p = torch.cat([p, others.clamp(min=0)], 1)
+        return {
+            "token": token,
+            "draft_rank": rank_of(self.key_q, column),
+            "p_token": self.p.gather(-1, token[:, None])[:, 0],
+            "q_token": self.q.gather(-1, column[:, None])[:, 0],
+            "overlap": torch.minimum(p, self.q).sum(-1).clamp(max=1),
+            # KL(p||q): a token that q excludes adds 103 nats times its p
+            "kl": (self.p_log_p - _dot(p, self.log_q)).clamp(min=0),
+            "target_top": best[:, 0],
+            "draft_top": top_ids[:, 0],
+            "target_margin": margin[:, 0] - margin[:, 1],
+            "top_draft_ids": top_ids,
+            "top_draft_q": self.q.gather(-1, columns),
+            "top_draft_p": self.p.gather(-1, top_ids),
+        } | self.entropies
 
 
-def reduced(rows: int, reduce: Callable[[slice], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Apply `reduce(slice)` to all rows, ROWS at a time, and concatenate the results on the CPU."""
-    starts = range(0, rows, ROWS)
-    parts = [reduce(slice(start, start + ROWS)) for start in starts]
+def _dot(x: Tensor, y: Tensor) -> Tensor:
+    """Sums [rows] of the products of two [rows, columns]. torch's sum adds in pairs; its matrix
+    product adds one by one, which loses three digits over 50,000 columns.
+    """
+    return (x * y).sum(-1)
+
+
+def _rows(
+    pair: Pair, hidden: list[Tensor], token: Tensor, sampling: Sampling
+) -> Iterator[tuple[_Distributions, Tensor, Tensor]]:
+    """A few rows of hidden states at a time, with their tokens, and the tokens' columns among the
+    draft's logits. All are on the target's device.
+    """
+    product, device = hasattr(pair.draft.head, "product"), hidden[0].device
+    said = pair.draft.head.kept.to(device) if product else None
+    for start in range(0, len(token), ROWS):
+        part = slice(start, start + ROWS)
+        l_p = pair.target.logits(hidden[0][part])
+        l_q, column = pair.draft.logits_said(hidden[1][part], token[part].to(hidden[1].device))
+        few = ROWS if l_p.is_cuda else max(1, CACHED // l_p.shape[1])
+        together = l_p, l_q.to(device), token[part].to(device), column.to(device)
+        for p, q, wanted, place in zip(*(rows.split(few) for rows in together), strict=True):
+            yield _Distributions(p, q, said, sampling), wanted, place
+
+
+def _stacked(parts: list[Rows]) -> Rows:
+    """Columns of several parts as one table on the CPU."""
     return {name: torch.cat([part[name].cpu() for part in parts]) for name in parts[0]}
 
 
-def _finite(columns: Columns, prompt_id: str) -> None:
+def _check_finite(columns: Columns, prompt_id: str) -> None:
     """Raise NonFiniteProbability if an entropy is not finite, which follows from any probability of
     the row that is not finite.
     """
@@ -211,130 +230,122 @@ def _finite(columns: Columns, prompt_id: str) -> None:
 # ---- 3. the trees of all positions, level by level -----------------------------------------------
 
 
-def _hidden(pair: Pair, caches: list[KVCache], tokens: Tensor, *where: Tensor) -> list[Tensor]:
-    """Hidden states [n, d] of both models for tokens [n], which are appended to their caches."""
-    hidden = []
-    for model, cache in zip((pair.target, pair.draft), caches, strict=True):
-        states = model.forward(tokens[None], cache, *where)
-        hidden.append(states[0])
-        if model.features is not None and not where:  # a head then reads the text with them
-            caches[1].take(model.features[0, :-1])
-    return hidden
+def _read(
+    pair: Pair, prompt: EncodedPrompt, text: tuple[int, ...]
+) -> tuple[Tensor, Tensor, KVCache, KVCache]:
+    """Hidden states [n, d] of target and draft that predict the n tokens of a text, and both
+    caches, from one pass of each over prompt and text.
+    """
+    pair.target.check_ids(prompt.ids)
+    tokens = torch.tensor([[*prompt.ids, *text[:-1]]])
+    target, draft = (model.cache(tokens.shape[1]) for model in (pair.target, pair.draft))
+    above = pair.target.forward(tokens, target)[0]
+    if pair.target.features is not None:  # a head reads the text with them
+        draft.take(pair.target.features[0, :-1])
+    below = pair.draft.forward(tokens, draft)[0]
+    return above[-len(text) :], below[-len(text) :], target, draft
+
+
+def _joined(model: LanguageModel, caches: Sequence[KVCache], room: int) -> KVCache:
+    """One cache of several texts, a row of the batch each, with zeros after the shorter ones, and
+    with `room` for further tokens. The caches are emptied.
+    """
+    if len(caches) == 1:
+        return caches[0]
+    longest = max(cache.length for cache in caches)
+    joined = model.cache(longest + room)
+    for layer in list(caches[0].layers):
+        buffers = [(cache.length, cache.layers.pop(layer)) for cache in caches]
+        joined.layers[layer] = [
+            torch.cat(
+                [
+                    pad(both[which][..., :length, :], (0, 0, 0, longest + room - length))
+                    for length, both in buffers
+                ]
+            )
+            for which in (0, 1)
+        ]
+    joined.length = longest
+    return joined
 
 
 def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Tensor:
-    """Attention mask, bool [m * k, trunk + nodes so far]. Each parent at a depth attends to the
-    trunk up to its own position, and to its own ancestors.
+    """Attention mask, bool [b, m * k, trunk + nodes so far], for `contexts` [b, m]. Each parent at
+    a depth attends to the trunk up to its own position, and to its own ancestors.
     """
-    level = tree.levels[depth]
+    level, (batch, count) = tree.levels[depth], contexts.shape
     sizes = [len(run.parents) for run in tree.levels[1 : depth + 1]]  # one pass per level
     sees = torch.from_numpy(level.sees)
-    position = torch.eye(len(contexts), dtype=torch.bool)
+    position = torch.eye(count, dtype=torch.bool)
     ancestors = [torch.kron(position, block).bool() for block in torch.split(sees, sizes, 1)]
-    prefix = torch.arange(trunk_length) < contexts[:, None]
-    prefixes = prefix.repeat_interleave(len(level.parents), 0)
-    return torch.cat([prefixes, *ancestors], 1)
+    own = torch.cat(ancestors, 1).expand(batch, -1, -1)
+    prefix = torch.arange(trunk_length) < contexts[..., None]
+    return torch.cat([prefix.repeat_interleave(len(level.parents), 1), own], 2)
 
 
-def _chunk_nodes(
+def _tree_rows(
     pair: Pair,
     tree: Tree,
     caches: list[KVCache],
-    hidden: list[Tensor],
+    roots: Rows,
     contexts: Tensor,
     sampling: Sampling,
-) -> dict[str, Tensor]:
-    """Records of all nodes of the trees after `contexts` [m] trunk tokens; columns [m, N]. hidden:
-    the hidden states at these positions.
+) -> Rows:
+    """Records of all nodes of the trees after `contexts` [b, m] tokens of b texts; columns
+    [b * m, N]. roots: of the roots' children.
     """
-    m, trunk_length = len(contexts), caches[0].length
-    columns: dict[str, Tensor] = {}
+    batch, count = contexts.shape
+    trunk_length, models = caches[0].length, (pair.target, pair.draft)
+    columns: Rows = {}
+    children = roots
     for depth, level in enumerate(tree.levels):
-        k, width = len(level.parents), int(level.widths.max())
+        k = len(level.parents)
         if depth:
-            tokens = columns["token"][:, level.parents - 1].flatten()
-            positions = (contexts + depth - 1).repeat_interleave(k)
-            visible = _visible(tree, trunk_length, contexts, depth)
-            hidden = _hidden(pair, caches, tokens, positions, visible)
-
-        def children(
-            part: slice, hidden: list[Tensor] = hidden, width: int = width
-        ) -> dict[str, Tensor]:
-            """Records of the children of a slice of rows."""
-            return _child_rows(*_distributions(pair, hidden, part, sampling), width)
-
-        for name, values in reduced(len(hidden[0]), children).items():
-            empty = torch.empty(m, tree.size, dtype=values.dtype)
-            of_level = values.view(m, k, width)[:, level.row, level.rank]
+            # one pass of each model over the parents of this depth, of all trees
+            tokens = columns["token"][:, level.parents - 1].view(batch, count * k)
+            positions = (contexts + depth - 1).repeat_interleave(k, 1)
+            visible = _visible(tree, trunk_length, contexts, depth).squeeze(0)
+            hidden = [
+                model.forward(tokens, cache, positions, visible).flatten(0, 1)
+                for model, cache in zip(models, caches, strict=True)
+            ]
+            width = int(level.widths.max())
+            rows = _rows(pair, hidden, tokens.flatten(), sampling)
+            children = _stacked([part.children(width) for part, _, _ in rows])
+        for name, values in children.items():
+            empty = torch.empty(batch * count, tree.size, dtype=values.dtype)
+            of_level = values.view(batch * count, k, -1)[:, level.row, level.rank]
             columns.setdefault(name, empty)[:, level.children - 1] = of_level
     for cache in caches:
         cache.crop(trunk_length)
     return columns
 
 
-def _chunk_blocks(
-    draft: LanguageModel,
-    cache: KVCache,
-    hidden: Tensor,
-    contexts: Tensor,
-    text: Tensor,
-    sampling: Sampling,
-) -> dict[str, Tensor]:
-    """Rank and probability of the text's next LONGEST tokens under a draft whose block begins after
-    `contexts` [m] trunk tokens, and follows the text; [m, LONGEST] each. hidden: its hidden states
-    at these positions. text: the continuation on the draft's device. Entries after the end of the
-    text have no meaning.
+def _block_rows(
+    draft: LanguageModel, cache: KVCache, hidden: Tensor, text: Tensor, sampling: Sampling, few: int
+) -> Rows:
+    """Rank and probability of the text's next LONGEST tokens under a draft whose block begins at
+    each position and follows the text, [n, LONGEST] each, `few` blocks at a time. hidden: the
+    draft's states [n, d] that predict the text [n]. Entries after its end have no meaning.
     """
-    trunk_length = cache.length
-    place = contexts - (trunk_length + 1 - len(text))  # of the block's first token
-    ranks, chances = [], []
-    for depth in range(LONGEST):
-        if depth:
-            token = text[(place + depth - 1).clamp(max=len(text) - 1)]
-            visible = _visible(chain(LONGEST), trunk_length, contexts, depth)
-            hidden = draft.forward(token[None], cache, contexts + depth - 1, visible)[0]
-        wanted = text[(place + depth).clamp(max=len(text) - 1)]
-
-        def of_token(
-            part: slice, hidden: Tensor = hidden, wanted: Tensor = wanted
-        ) -> dict[str, Tensor]:
-            """Rank and probability of the text's tokens in a slice of rows."""
-            logits, place = draft.logits_said(hidden[part], wanted[part])
-            chance = probabilities(logits, sampling).gather(-1, place[:, None])[:, 0]
-            return {"rank": rank_of(rank_key(logits), place), "q": chance}
-
-        rows = reduced(len(contexts), of_token)
-        ranks.append(rows["rank"])
-        chances.append(rows["q"])
-    cache.crop(trunk_length)
-    return {"block_ranks": torch.stack(ranks, 1), "block_q": torch.stack(chances, 1)}
-
-
-def _of_blocks(
-    draft: LanguageModel,
-    cache: KVCache,
-    hidden: Tensor,
-    text: Tensor,
-    sampling: Sampling,
-    together: int,
-    firsts: dict[str, Array],
-) -> Columns:
-    """`block_ranks` and `block_q` of every position, as far as the text goes, `together` positions
-    at a time. firsts: of both, the values of the first token, known from the trace.
-    """
-    n = len(text)
+    trunk_length, n = cache.length, len(text)
     chunks = []
-    for positions in torch.split(torch.arange(n), together):
-        above = hidden[positions[0] : positions[-1] + 1]
-        contexts = cache.length + 1 - n + positions
-        chunks.append(_chunk_blocks(draft, cache, above, contexts, text, sampling))
-    columns = {}
-    for name, first in firsts.items():
-        rows = torch.cat([chunk[name] for chunk in chunks]).numpy()
-        rows[:, 0] = first  # the same numbers, from a pass of another shape
-        lists = [row[: n - at] for at, row in enumerate(rows)]
-        columns[name] = np.array([*lists, None], dtype=object)[:-1]
-    return columns
+    for place in torch.split(torch.arange(n), few):  # of the blocks' first tokens
+        contexts = trunk_length + 1 - n + place
+        states = hidden[place[0] : place[-1] + 1]
+        tokens = [text[(place + depth).clamp(max=n - 1)] for depth in range(LONGEST)]
+        steps = []
+        for depth, token in enumerate(tokens):
+            if depth:
+                visible = _visible(chain(LONGEST), trunk_length, contexts[None], depth)[0]
+                before = tokens[depth - 1][None]
+                states = draft.forward(before, cache, contexts + depth - 1, visible)[0]
+            logits, column = draft.logits_said(states, token)
+            chance = probabilities(logits, sampling).gather(-1, column[:, None])[:, 0]
+            steps.append({"block_ranks": rank_of(rank_key(logits), column), "block_q": chance})
+        cache.crop(trunk_length)
+        chunks.append({name: torch.stack([step[name] for step in steps], 1) for name in steps[0]})
+    return _stacked(chunks)
 
 
 def record_prompt(
@@ -345,185 +356,97 @@ def record_prompt(
     sampling: Sampling,
     max_packed_tokens: int = 2048,
 ) -> Recorded:
+    """`record_prompts` of one prompt."""
+    return record_prompts(pair, [prompt], [continuation], tree, sampling, max_packed_tokens)[0]
+
+
+def record_prompts(
+    pair: Pair,
+    prompts: Sequence[EncodedPrompt],
+    texts: Sequence[tuple[int, ...]],
+    tree: Tree,
+    sampling: Sampling,
+    max_packed_tokens: int = 2048,
+) -> list[Recorded]:
     """Trace (one row per position) and nodes (one row per drafted node; no rows for `tree.PLAIN`)
-    of one prompt over a given continuation. GLOSSARY.md defines the columns.
+    of prompts over given continuations. GLOSSARY.md defines the columns.
 
     For a head (`LanguageModel.by_start`) the trace also has block_ranks and block_q.
 
-    Memory: the weights, both KV caches, and one packed chunk of at most `max_packed_tokens` nodes.
-    The result does not depend on the chunk size. Raises NonFiniteProbability (with prompt and
-    position). Raises ValueError if a node has more children than the draft has output tokens, or
-    for ids outside the shared vocabulary.
+    Memory: the weights, both caches of the prompts that share a pass, and one packed chunk of at
+    most `max_packed_tokens` nodes. The result does not depend on the chunk size. Raises
+    NonFiniteProbability (with prompt and position). Raises ValueError if a node has more children
+    than the draft has output tokens, or for ids outside the shared vocabulary.
     """
-    pair.target.check_ids(prompt.ids)
+    models = pair.target, pair.draft
     pair.draft.check_branches(int(tree.width.max()))
-    n, start = len(continuation), len(prompt.ids)
-    for model in (pair.target, pair.draft):
-        model.check_length(start + n)
-    # one pass of each model over the whole text
-    trunk = torch.tensor([*prompt.ids, *continuation[:-1]])
-    caches = [model.cache(2 * len(trunk)) for model in (pair.target, pair.draft)]
-    # hidden states that predict the tokens of the continuation
-    hidden = [rows[start - 1 :] for rows in _hidden(pair, caches, trunk)]
-    text = torch.tensor(continuation, device=pair.target.device)
-    top = min(TOP, pair.draft.tokens_said)
-
-    def along_text(part: slice) -> dict[str, Tensor]:
-        """Records of a slice of positions."""
-        return _trace_rows(*_distributions(pair, hidden, part, sampling), text[part], top)
-
-    # what the trace says of each position
-    rows = reduced(n, along_text)
-    trace: Columns = {"position": np.arange(n)} | {name: rows[name].numpy() for name in rows}
-    _finite(trace, prompt.prompt_id)
+    lengths = [len(text) for text in texts]
+    inner = max(1, int((tree.width[1:] > 0).sum()))
+    trees = max(1, max_packed_tokens // inner)  # in one pass
+    # how many prompts share their passes; a head runs over one text at a time
+    size = 1 if pair.draft.by_start else max(1, trees // max(lengths))
+    if size < len(prompts):
+        starts = range(0, len(prompts), size)
+        parts = [(prompts[at : at + size], texts[at : at + size]) for at in starts]
+        each = [record_prompts(pair, *part, tree, sampling, max_packed_tokens) for part in parts]
+        return [recorded for part in each for recorded in part]
+    # one pass of each model over each text
+    read = [_read(pair, *both) for both in zip(prompts, texts, strict=True)]
+    above, below, *caches = zip(*read, strict=True)
+    hidden = [torch.cat(above), torch.cat(below)]
+    # what the trace says of each position, and the first level of its tree
+    tokens = torch.tensor([token for text in texts for token in text])
+    top, width = min(TOP, pair.draft.tokens_said), int(tree.width[0])
+    rows = [
+        (part.trace(*wanted, top), part.children(width))
+        for part, *wanted in _rows(pair, hidden, tokens, sampling)
+    ]
+    trace, roots = map(_stacked, zip(*rows, strict=True))
     if pair.draft.by_start:
-        words = text.to(pair.draft.device)
-        firsts = {"block_ranks": trace["draft_rank"], "block_q": trace["q_token"]}
-        trace |= _of_blocks(
-            pair.draft, caches[1], hidden[1], words, sampling, max_packed_tokens, firsts
-        )
-    # a tree at each position, several trees in a pass
-    inner = int((tree.width[1:] > 0).sum())
-    together = max(1, max_packed_tokens // max(1, inner))
+        text = tokens.to(pair.draft.device)
+        blocks = _block_rows(pair.draft, caches[1][0], hidden[1], text, sampling, max_packed_tokens)
+        # the same numbers, from a pass of another shape
+        blocks["block_ranks"][:, 0], blocks["block_q"][:, 0] = trace["draft_rank"], trace["q_token"]
+        trace |= blocks
+    # a tree at each position, several trees in a pass. Shorter texts are padded with the last row
+    row = pad_sequence(torch.arange(len(tokens)).split(lengths), True, padding_value=-1)
+    texts_so_far = [torch.arange(n) + len(one.ids) for one, n in zip(prompts, lengths, strict=True)]
+    contexts = pad_sequence(texts_so_far, True, padding_value=1)
+    few = max(1, trees // len(prompts))
+    joined = [_joined(model, of, few * inner) for model, of in zip(models, caches, strict=True)]
     chunks = []
-    for positions in torch.split(torch.arange(n), together):
-        above = [states[positions[0] : positions[-1] + 1] for states in hidden]
-        contexts = start + positions
-        chunks.append(_chunk_nodes(pair, tree, caches, above, contexts, sampling))
-    whole = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
-    nodes: Columns = {name: values.flatten().numpy() for name, values in whole.items()}
+    for some, after in zip(row.split(few, 1), contexts.split(few, 1), strict=True):
+        own = {name: values[some.flatten()] for name, values in roots.items()}
+        chunk = _tree_rows(pair, tree, joined, own, after, sampling)
+        chunks.append({name: value.view(*some.shape, -1) for name, value in chunk.items()})
+    nodes = {name: torch.cat([chunk[name] for chunk in chunks], 1)[row >= 0] for name in chunks[0]}
+    # one record per prompt
+    starts = np.cumsum([0, *lengths])
+    return [
+        _recorded(prompt.prompt_id, tree, *(_part(rows, at, n) for rows in (trace, nodes)))
+        for prompt, at, n in zip(prompts, starts[:-1], lengths, strict=True)
+    ]
+
+
+def _part(rows: Rows, start: int, count: int) -> Columns:
+    """Some rows of a table as arrays."""
+    return {name: values[start : start + count].numpy() for name, values in rows.items()}
+
+
+def _recorded(prompt_id: str, tree: Tree, trace: Columns, nodes: Columns) -> Recorded:
+    """The record of one prompt, with the columns that the tree and the positions decide."""
+    n = len(trace["token"])
+    trace["position"] = np.arange(n)
+    _check_finite(trace, prompt_id)
+    for name in ("block_ranks", "block_q"):
+        if name in trace:  # as far as the text goes
+            lists = [row[: n - at] for at, row in enumerate(trace[name])]
+            trace[name] = np.array([*lists, None], dtype=object)[:-1]
+    nodes = {name: values.flatten() for name, values in nodes.items()}
     nodes["position"] = np.repeat(np.arange(n), tree.size)
     nodes["node"] = np.tile(np.arange(1, tree.size + 1), n)
     for name in ("parent", "depth", "rank", "best_path"):
         nodes[name] = np.tile(getattr(tree, name)[1:], n)
     if tree.size:
-        _finite(nodes, prompt.prompt_id)
+        _check_finite(nodes, prompt_id)
     return Recorded(trace, nodes)
-
-
-# ---- 4. blocks of prompts: the unit of work, checkpoint and distribution -------------------------
-
-
-@dataclass(frozen=True)
-class Done:
-    """A finished block: its number, the records of its prompts, and facts for the manifest."""
-
-    index: int
-    recorded: list[Recorded]
-    facts: Facts
-
-
-@dataclass(frozen=True)
-class Job:
-    """The input of a worker.
-
-    blocks: encoded prompts. texts: continuations from another run, by prompt_id, or None. threads:
-    of a worker; None keeps the current number. few_rows: for each model, the library that
-    multiplies few rows (`pairs.fix_few_rows`), so that all workers round alike.
-    """
-
-    profile: Profile
-    blocks: tuple[tuple[EncodedPrompt, ...], ...]
-    texts: dict[str, tuple[int, ...]] | None = None
-    threads: int | None = None
-    few_rows: dict[str, str | None] = field(default_factory=dict)
-
-
-def peak_bytes() -> dict[str, int]:
-    """Peak memory of this process, and of its models on each GPU, in bytes."""
-    if sys.platform == "win32":
-        peak = psutil.Process().memory_info().peak_wset
-    else:
-        import resource
-
-        unit = 1 if sys.platform == "darwin" else 1024
-        peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    return {"process": peak} | {gpu: torch.cuda.max_memory_allocated(gpu) for gpu in gpus}
-
-
-class Worker:
-    """Holds a job and, from its first block on, the pair (both models on `device`, if given).
-
-    As a Ray actor, a killed worker is restarted and repeats its block.
-    """
-
-    def __init__(self, job: Job, device: str | None = None, pair: Pair | None = None):
-        self.job, self.device, self.pair = job, device, pair
-        profile = job.profile
-        # nodes and prompts at a time; halved when memory runs out
-        self.packed = profile.max_packed_tokens
-        self.together = max(map(len, job.blocks))
-        self.sampling = profile.sampling
-
-    def _load(self) -> Pair:
-        if self.job.threads:
-            torch.set_num_threads(self.job.threads)
-        profile = self.job.profile
-        if self.device:
-            for name in MODELS:
-                moved = replace(getattr(profile, name), device=self.device)
-                profile = profile.replace(**{name: moved})
-        return load_pair(profile)
-
-    def _texts(self, pair: Pair, block: Sequence[EncodedPrompt]) -> list[tuple[int, ...]]:
-        """Continuations of a block: from the job, or generated here, `together` prompts at a time.
-        A text does not depend on the other prompts of its batch.
-        """
-        if self.job.texts is not None:
-            return [self.job.texts[prompt.prompt_id] for prompt in block]
-        profile = self.job.profile
-        texts = []
-        for start in range(0, len(block), self.together):
-            prompts = block[start : start + self.together]
-            limits = profile.max_new_tokens, pair.stop_ids, self.sampling, profile.seed
-            texts += generate(pair.target, prompts, *limits)
-        return texts
-
-    def _recorded(self, pair: Pair, block: Sequence[EncodedPrompt]) -> list[Recorded]:
-        """The texts of a block, then the records of each prompt. When memory runs out, both batch
-        sizes are halved, a notice is printed, and the block starts again.
-        """
-        tree = self.job.profile.tree
-        while True:
-            try:
-                texts = self._texts(pair, block)
-                return [
-                    record_prompt(pair, prompt, text, tree, self.sampling, self.packed)
-                    for prompt, text in zip(block, texts, strict=True)
-                ]
-            except torch.OutOfMemoryError:
-                if self.packed <= SMALLEST and self.together == 1:
-                    raise
-            # after the except block, because the error keeps the tensors in memory
-            torch.cuda.empty_cache()
-            self.packed = max(self.packed // 2, SMALLEST)
-            self.together = max(self.together // 2, 1)
-            notice(
-                f"out of memory: continuing with max_packed_tokens={self.packed}, "
-                f"block_prompts={self.together}"
-            )
-
-    def record(self, index: int) -> Done:
-        """Record one block: its texts, then the records of each prompt."""
-        self.pair = self.pair or self._load()
-        fix_few_rows(self.pair, self.job.few_rows)
-        began = time.perf_counter()
-        recorded = self._recorded(self.pair, self.job.blocks[index])
-        facts = {
-            "time_s": time.perf_counter() - began,
-            "pair": self.pair.facts,
-            "peak_bytes": peak_bytes(),
-            "max_packed_tokens": self.packed,
-        }
-        return Done(index, recorded, facts)
-
-
-Engine = Callable[[Job, list[int]], Iterator[Done]]
-
-
-def in_process(job: Job, indices: list[int], pair: Pair | None = None) -> Iterator[Done]:
-    """Record the blocks one after another in this process. The pair is loaded here unless it is
-    given.
-    """
-    return map(Worker(job, pair=pair).record, indices)

@@ -6,7 +6,6 @@ import dataclasses
 from functools import partial
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -538,24 +537,9 @@ def damaged(run, monkeypatch, change):
     return run.table("trace")
 
 
-def shortened(table):
-    """The first position's list without its last number."""
-    lists = table["block_q"].to_pylist()
-    lists[0] = lists[0][:-1]
-    at = table.column_names.index("block_q")
-    return table.set_column(at, table.schema.field(at), pa.array(lists, OF_BLOCKS["block_q"]))
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda table: table.drop(["block_q"]), "it has the columns"),
-        (shortened, "the lists of block_q have other lengths"),
-    ],
-)
-def test_a_damaged_table_is_refused(head_run, monkeypatch, change, words):
-    with pytest.raises(Damaged, match=words):
-        damaged(head_run, monkeypatch, change)
+def test_a_damaged_table_is_refused(head_run, monkeypatch):
+    with pytest.raises(Damaged, match="it has the columns"):
+        damaged(head_run, monkeypatch, lambda table: table.drop(["block_q"]))
 
 
 def test_replay_refuses_longer_blocks(head_run):

@@ -14,11 +14,12 @@ from speclab.decode import decode_prompt
 from speclab.models.folder import ModelFolder
 from speclab.models.model import KVCache
 from speclab.models.pairs import load_model, load_pair
-from speclab.record import Job, in_process, record_prompt
+from speclab.record import record_prompt
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
 from speclab.study.profiles import ModelSpec, load_profile
 from speclab.study.prompts import Prompt, encode_prompts
+from speclab.study.recording import Job, in_process
 from speclab.tree import static_tree
 
 

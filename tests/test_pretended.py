@@ -149,7 +149,7 @@ BUGS = {
     "numpy": (draft, "fetched", lambda logits, which, found: found.numpy()),
     "draft's logits": (
         record,
-        "_distributions",
+        "_rows",
         lambda pair, hidden, *_: pair.target.logits(hidden[0]) + pair.draft.logits(hidden[1]),
     ),
 }

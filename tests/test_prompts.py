@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections import Counter
 from dataclasses import replace
 
@@ -19,7 +18,6 @@ from speclab.study.prompts import (
     MATH_PROMPT,
     MIRROR,
     MT_BENCH,
-    OWN_SETS,
     PAPER_SETS,
     REASONING_PROMPT,
     EncodedPrompt,
@@ -132,16 +130,6 @@ def test_no_prompt_of_the_second_set_is_in_a_form_of_the_drafts_training():
     assert min(largest["greedy"].values()) > 0.1, "the project's own prompts are"
 
 
-@pytest.mark.parametrize("source", ["project", "unwrapped", "second"])
-def test_a_set_of_the_kit_is_its_own_files_and_no_others(source, tmp_path, monkeypatch):
-    folder = shutil.copytree(OWN_SETS[source], tmp_path / OWN_SETS[source].name)
-    monkeypatch.setitem(OWN_SETS, source, folder)
-    assert len(load_prompts(source, 3)) == 12
-    (folder / "reasoning.jsonl").rename(folder / "a.jsonl")
-    with pytest.raises(ValueError, match=r"different: a\.jsonl, reasoning\.jsonl\).*another"):
-        load_prompts(source, 3)
-
-
 # ---------------------------------------------------------------- a user's file or folder
 
 
@@ -213,16 +201,6 @@ def test_a_file_of_mt_bench_or_spec_bench_gives_its_first_turns(tmp_path):
         read_prompts(path)
 
 
-def test_a_relative_name_in_a_profile_is_read_from_the_repository(tmp_path, monkeypatch):
-    monkeypatch.setattr("speclab.study.prompts.REPOSITORY", tmp_path)
-    write(tmp_path, line())
-    away = tmp_path / "away"
-    away.mkdir()
-    monkeypatch.chdir(away)
-    write(away, line("b"))
-    assert [p.prompt_id for p in load_prompts("mine.jsonl", 1, ("code",))] == ["a"]
-
-
 def test_arguments_are_checked(tmp_path):
     (tmp_path / "empty.jsonl").write_text("\n")
     (tmp_path / "none").mkdir()
@@ -235,9 +213,7 @@ def test_arguments_are_checked(tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             load_prompts(source, count, [domain])
-    with pytest.raises(
-        ValueError, match=r"seed-7.jsonl does not exist; run `python -m data.training"
-    ):
+    with pytest.raises(ValueError, match=r"no prompts at .*seed-7.jsonl"):
         training_prompts(1, seed=7)
 
 
@@ -414,27 +390,6 @@ def test_a_template_that_writes_the_date_writes_the_same_every_day(template):
     tokenizer.chat_template = template
     (encoded,) = encode_prompts(tokenizer, [Prompt("a", "chat", "x")], 99, "chat")
     assert tokenizer.decode(encoded.ids) == WRITES_THE_DATE[template]
-
-
-@pytest.mark.parametrize(
-    ("template", "texts", "said"),
-    [
-        ("none", ["[BOS] one", "two", "[BOS] [U] one [/U]"], "2 of 3 prompts .'0' .*remove it"),
-        ("chat", ["two", "[BOS] one"], "1 of 2 prompts .'1' .*set template: none"),
-        ("chat", ["two [BOS]", "one"], None),
-        ("none", ["[U] two [BOS]", "one"], None),
-    ],
-)
-def test_a_prompt_that_holds_its_beginning_already_is_said_and_read_as_it_is(
-    template, texts, said, capsys
-):
-    asked = [Prompt(str(at), "chat", text) for at, text in enumerate(texts)]
-    encoded = encode_prompts(make_tokenizer(CHAT_TEMPLATE), asked, 9, template)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == bool(said) and re.search(said or "", "".join(lines))
-    if template == "none":
-        assert all(prompt.ids[0] == 0 for prompt in encoded), "the tokenizer's own"
-        assert (encoded[0].ids[1] == 0) == bool(said)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import cycle
 
 import pytest
 import torch
@@ -12,9 +11,7 @@ from conftest import contents, cut_file, edit_json, interrupted, tables
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
-from speclab import record
-from speclab.models import model, pairs
-from speclab.study import runs
+from speclab.study import recording, runs
 from speclab.study.profiles import ROOT, load_profile
 from speclab.study.runs import RunError, load_or_record, load_run, record_run, run_key
 
@@ -32,7 +29,7 @@ def test_a_run_has_the_specified_columns_and_a_manifest(short_run):
 def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(
     short_profile, short_run, tmp_path, random_pair, monkeypatch
 ):
-    calls = interrupted(monkeypatch, record.Worker, "record", at=2)
+    calls = interrupted(monkeypatch, recording.Worker, "record", at=2)
     folder = tmp_path / "cut"
     with pytest.raises(KeyboardInterrupt):
         record_run(short_profile, folder, random_pair)
@@ -115,7 +112,7 @@ def test_a_run_that_the_target_reads_otherwise_is_another(
     first = load_or_record(asked)
     assert load_or_record(asked).folder == first.folder
     begun = tmp_path / "begun"
-    interrupted(monkeypatch, record.Worker, "record", at=2)
+    interrupted(monkeypatch, recording.Worker, "record", at=2)
     with pytest.raises(KeyboardInterrupt):
         record_run(asked, begun)
     READ_OTHERWISE[change](folder)
@@ -220,14 +217,14 @@ def short_of_memory(monkeypatch):
     """A function of the recorder that runs out of memory if `too_large` holds for its arguments."""
 
     def limit(name, too_large):
-        honest = getattr(record, name)
+        honest = getattr(recording, name)
 
         def limited(*given):
             if too_large(*given):
                 raise torch.OutOfMemoryError("not even one")
             return honest(*given)
 
-        monkeypatch.setattr(record, name, limited)
+        monkeypatch.setattr(recording, name, limited)
 
     return limit
 
@@ -235,7 +232,7 @@ def short_of_memory(monkeypatch):
 def test_out_of_memory_halves_what_is_done_at_once(
     short_profile, short_run, tmp_path, random_pair, short_of_memory
 ):
-    short_of_memory("record_prompt", lambda *given: given[-1] > 600)
+    short_of_memory("record_prompts", lambda *given: given[-1] > 600)
     run = record_run(short_profile, tmp_path / "trees", random_pair)
     assert run.manifest["max_packed_tokens"] == 512
     short_of_memory("generate", lambda _, prompts, *rest: len(prompts) > 1)
@@ -277,26 +274,6 @@ def test_nothing_of_somebody_else_is_written_over(short_profile, tmp_path, name)
     with pytest.raises(RunError, match=f"holds {path.name} without settings.json"):
         record_run(short_profile, tmp_path / "theirs")
     assert path.read_text() == "theirs"
-
-
-def test_few_rows_go_through_one_library_in_a_run_and_after_it(
-    short_profile, short_run, tmp_path, monkeypatch
-):
-    """The timing chooses the other library at every load."""
-    monkeypatch.setattr(model, "LARGE", 0)
-    fastest = cycle(model.LIBRARIES[::-1])
-    monkeypatch.setattr(pairs, "take_fastest", lambda _: next(fastest))
-    folder = tmp_path / "run"
-    interrupted(monkeypatch, record.Worker, "record", at=2)
-    with pytest.raises(KeyboardInterrupt):
-        record_run(short_profile, folder)
-    marker = runs.part_file(folder, 0, "json")
-    first = runs.read_facts(marker, "")["pair"]["target"]["few_rows"]
-    run = record_run(short_profile, folder)
-    assert run.manifest["pair"]["target"]["few_rows"] == first == model.MKL
-    used = pairs.load_pair(short_profile)
-    pairs.fix_few_rows(used, {"target": model.ONEDNN, "draft": model.MKL})
-    assert [used.target.head.few_by_mkl, used.draft.head.few_by_mkl] == [False, True]
 
 
 @pytest.mark.parametrize(

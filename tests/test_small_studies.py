@@ -14,13 +14,13 @@ from bs4 import BeautifulSoup
 from test_end_to_end import NOTEBOOKS, imported, light  # noqa: F401
 from test_own_study import EXAMPLE
 
-from speclab import record, stats
+from speclab import stats
 from speclab.__main__ import main
 from speclab.drafts import shipped
 from speclab.lab import stopping
 from speclab.models import pairs
 from speclab.show import figure_files, tables
-from speclab.study import runs
+from speclab.study import recording, runs
 from speclab.study.profiles import load_profile
 
 NAME = 'it\'s "5 %" of $x_1$, #2 a|b <u>c & d</u> *e* שלום 🙂 ^{f}~\\g'
@@ -100,7 +100,7 @@ def quick(monkeypatch, tiny_pair):
         (folder / f"{slug}.png").write_bytes(slug.encode())
 
     monkeypatch.setattr(figure_files, "save_figure", laid_out)
-    for module in (pairs, record):
+    for module in (pairs, recording):
         monkeypatch.setattr(module, "load_pair", lambda profile: tiny_pair)
     monkeypatch.setattr(shipped, "shipped_drafts", lambda pair: [])
     monkeypatch.setattr(stopping, "THRESHOLDS", stopping.THRESHOLDS[:12:6])

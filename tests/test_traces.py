@@ -24,7 +24,6 @@ from conftest import (
 from test_faults import forked
 from test_manifest import GONE, forge
 
-from speclab import record
 from speclab.__main__ import main
 from speclab.cli import pack as packing
 from speclab.cli.pack import card, pack
@@ -32,7 +31,7 @@ from speclab.cli.run_plan import manifests_of_pair
 from speclab.models import folder
 from speclab.models.folder import ModelsMissing
 from speclab.plain import shown
-from speclab.study import prompts, runs
+from speclab.study import prompts, recording, runs
 from speclab.study.profiles import ModelSpec, Notes, Profile
 from speclab.study.runs import RunError, load_or_record, load_run, record_run
 
@@ -272,14 +271,6 @@ def test_a_trace_is_known_by_its_models_names_where_no_weights_are(kit, left, mo
     assert runs.recorded_run(own, "greedy") is None
 
 
-def test_traces_of_others_hide_none_of_the_profiles_own(clone, tmp_path, monkeypatch):
-    """Notebook 11 reads the kit's pairs in a study whose traces are in SPECLAB_TRACES."""
-    shutil.copytree(clone / "traces" / "balanced", tmp_path / "given" / "balanced")
-    monkeypatch.setenv(runs.PLACE, str(tmp_path / "given"))
-    assert load_or_record(PROFILE, "sampled").folder == clone / "traces" / "sampled"
-    assert load_or_record(PROFILE, "balanced").folder == tmp_path / "given" / "balanced"
-
-
 def forged(path):
     edit_json(path, prompts=9)
 
@@ -490,16 +481,13 @@ def test_a_folder_is_found_in_the_repository_from_any_other(kit, tmp_path, monke
 
 
 def test_what_a_folder_is_instead_of_a_run_is_said_with_what_to_do(kit, monkeypatch, random_pair):
-    interrupted(monkeypatch, record.Worker, "record", at=1)
+    interrupted(monkeypatch, recording.Worker, "record", at=1)
     with pytest.raises(KeyboardInterrupt):
         record_run(PROFILE.replace(max_new_tokens=5), kit / "begun")
-    (kit / "empty").mkdir()
     for name, said in (
         ("begun", "not finished; repeat the command"),
-        ("traces", "name one of them: balanced, greedy, sampled$"),
-        ("empty", "has no manifest.json, so it is no run; name the folder"),
-        ("traces/gredy", "is neither in the working folder nor in .*; correct the path"),
-        ("prompts.jsonl", "no run; name the folder of a run"),
+        ("traces", "is no run .*; name a folder with a manifest.json"),
+        ("traces/gredy", "is no run in the working folder or in "),
     ):
         with pytest.raises(RunError, match=f"^{name} .*{said}") as error:
             load_run(name)

@@ -15,7 +15,7 @@ from conftest import edit_json, tables
 
 from speclab.__main__ import main
 from speclab.cli.workers import engine_of, on_devices, on_ray
-from speclab.record import in_process
+from speclab.study.recording import in_process
 from speclab.study.runs import RunError, record_run
 
 

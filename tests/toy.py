@@ -11,7 +11,7 @@ import torch
 from speclab import record
 from speclab.models.model import LanguageModel
 from speclab.models.pairs import Pair
-from speclab.record import generate, record_prompt
+from speclab.record import generate, record_prompt, record_prompts
 from speclab.sampling import Sampling
 from speclab.tree import chain
 
@@ -88,12 +88,9 @@ def toy_pair(noise=1.0, stop=9, kept=None):
 
 
 def record_block(pair, prompts, tree, sampling, max_new_tokens, seed, max_packed_tokens):
-    """Generate the continuations of several prompts together, then record each prompt."""
+    """Generate the continuations of several prompts together, then record them together."""
     texts = generate(pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed)
-    return [
-        record_prompt(pair, prompt, text, tree, sampling, max_packed_tokens)
-        for prompt, text in zip(prompts, texts, strict=True)
-    ]
+    return record_prompts(pair, prompts, texts, tree, sampling, max_packed_tokens)
 
 
 def plain(pair, prompt, new):
@@ -120,7 +117,7 @@ def let_nodes_see_their_cousins(monkeypatch):
 
     def everything(tree, length, contexts, depth):
         visible = honest(tree, length, contexts, depth)
-        visible[:, length:] = True
+        visible[..., length:] = True
         return visible
 
     monkeypatch.setattr(record, "_visible", everything)

@@ -18,8 +18,8 @@ from io import StringIO
 from typing import Any
 
 from speclab.models.pairs import device_of
-from speclab.record import Done, Engine, Job, Worker
 from speclab.study.profiles import ModelSpec
+from speclab.study.recording import Done, Engine, Job, Worker
 from speclab.study.runs import RunError
 
 LOST = "a worker died ({error}). Finished blocks are kept; run the same command again to continue"

@@ -8,6 +8,7 @@ public set is read.
 import hashlib
 import json
 import os
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from speclab.plain import STRICT, Facts, brief, checked, content_of, near, notice, parse_json
+from speclab.plain import STRICT, Facts, brief, checked, content_of, near, parse_json
 from speclab.study.place import ROOT as REPOSITORY
 from speclab.study.place import folder_of
 
@@ -37,14 +38,6 @@ READS = ["data/prompts", "data/second_prompts", "data/training_prompts"]
 PROJECT_PROMPTS, SECOND_PROMPTS, TRAINING_PROMPTS = (REPOSITORY / folder for folder in READS)
 # "unwrapped": the project's prompts without the words around their problems
 OWN_SETS = {"project": PROJECT_PROMPTS, "unwrapped": PROJECT_PROMPTS, "second": SECOND_PROMPTS}
-# the files of these folders; another file would change the set without changing its name
-OWN_FILES = {
-    "prompts": DOMAINS,
-    "second_prompts": (
-        *("coding", "extraction", "humanities", "language"),
-        *("maths", "reasoning", "roleplay", "writing"),
-    ),
-}
 # the domain of each category of MT-Bench
 DOMAIN_OF = {
     "coding": "code",
@@ -325,10 +318,10 @@ def load_prompts(
     # the prompts that the source holds, and its domains in their order
     hub_sets = HUB_SETS.get(str(source), {})
     known: list[Prompt] = []
-    if source in OWN_SETS:
-        known = _own_prompts(str(source))
-    elif not hub_sets:
-        known = read_prompts(REPOSITORY / source)
+    if not hub_sets:
+        known = read_prompts(OWN_SETS.get(str(source), REPOSITORY / source))
+    if source == "unwrapped":
+        known = [replace(prompt, text=without_wrapper(prompt.text)) for prompt in known]
     here = list(hub_sets or dict.fromkeys(prompt.domain for prompt in known))
     if source in SETS:
         here.sort(key=DOMAINS.index)
@@ -355,33 +348,13 @@ def load_prompts(
     return chosen
 
 
-def _own_prompts(source: str) -> list[Prompt]:
-    """A complete set of the kit. ValueError if its folder lacks a file or has an extra one."""
-    folder = OWN_SETS[source]
-    wanted = {f"{name}.jsonl" for name in OWN_FILES[folder.name]}
-    if differ := sorted(wanted ^ {file.name for file in folder.glob("*.jsonl")}):
-        raise ValueError(
-            f"{folder} must hold exactly the kit's own files (different: {', '.join(differ)}); put "
-            "your own prompts into another folder and name it as `prompts`, or get the kit's files "
-            "again"
-        )
-    prompts = read_prompts(folder)
-    if source == "unwrapped":
-        return [replace(prompt, text=without_wrapper(prompt.text)) for prompt in prompts]
-    return prompts
-
-
 def training_prompts(
     per_domain: int, seed: int = 0, domains: Sequence[str] = DOMAINS
 ) -> list[Prompt]:
     """The first `per_domain` composed prompts of a seed (data/training_prompts), on which drafts
-    were trained or are calibrated. ValueError if there are none.
+    were trained or are calibrated. `python -m data.training_prompts.compose SEED` writes others.
     """
-    path = TRAINING_PROMPTS / f"seed-{seed}.jsonl"
-    if not path.is_file():
-        command = f"python -m data.training_prompts.compose {seed}"
-        raise ValueError(f"{path} does not exist; run `{command}` to write it")
-    return load_prompts(path, per_domain, domains)
+    return load_prompts(TRAINING_PROMPTS / f"seed-{seed}.jsonl", per_domain, domains)
 
 
 def decoded_prompts(
@@ -428,8 +401,7 @@ def encode_prompts(
     the paper); "chat" = the tokenizer's chat template around the text as one user message, or
     around the prompt's messages, ready for the answer. A longer prompt without a template keeps its
     first `max_tokens` tokens, like the authors' right truncation. With a template it is refused,
-    or, with `truncate`, its last message is cut at the end. `cut` counts the removed tokens. A
-    notice says how many prompts hold a beginning that is added as well (`_begins_twice`).
+    or, with `truncate`, its last message is cut at the end. `cut` counts the removed tokens.
     ValueError for a tokenizer without a chat template, a template that fails, messages without a
     template, or a prompt without tokens.
     """
@@ -438,7 +410,7 @@ def encode_prompts(
             "template is 'chat', but the tokenizer has no chat_template; set template: none, or "
             "use a chat-tuned pair"
         )
-    encoded, twice = [], []
+    encoded = []
     for prompt in prompts:
         if prompt.messages and template == "none":
             raise ValueError(
@@ -454,8 +426,6 @@ def encode_prompts(
                 f"{prompt.prompt_id!r} ({type(error).__name__}: {error}); correct the "
                 "chat_template or the prompt, or set template: none"
             ) from error
-        if _begins_twice(tokenizer, prompt, ids, template):
-            twice.append(prompt.prompt_id)
         # a cut end of a template would be another prompt, so a message is shortened instead
         kept = ids[:max_tokens]
         if template == "chat" and len(ids) > max_tokens:
@@ -468,23 +438,7 @@ def encode_prompts(
             kept = _shortened(tokenizer, prompt, max_tokens)
         cut = len(ids) - len(kept)
         encoded.append(EncodedPrompt(prompt.prompt_id, prompt.domain, tuple(kept), cut))
-    if twice:
-        notice(
-            f"{len(twice)} of {len(encoded)} prompts ({twice[0]!r} is the first) begin with a "
-            "special token, and get another before it from the tokenizer or its chat template; "
-            "unless you mean this, remove it, or set template: none if they hold the template"
-        )
     return encoded
-
-
-def _begins_twice(tokenizer: Any, prompt: Prompt, ids: list[int], template: str) -> bool:
-    """Whether a text has the tokenizer's first token although the tokenizer adds it, or begins with
-    a special token, as a text does that holds its chat template already.
-    """
-    if template == "none":
-        return ids[:2] == [tokenizer.bos_token_id] * 2
-    special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
-    return prompt.text.startswith(tuple(special))
 
 
 def _ids(tokenizer: Any, prompt: Prompt, template: str) -> list[int]:
@@ -509,21 +463,19 @@ def _shortened(tokenizer: Any, prompt: Prompt, max_tokens: int) -> list[int]:
     """Token ids of a prompt with its chat template, whose last message is cut at the end so that
     the number of tokens is at or just below the limit. ValueError if the rest alone is longer.
     """
-    *before, (role, _) = prompt.messages or (("user", prompt.text),)
-    words = prompt.text
-    least, most = 0, len(words)  # numbers of characters known to fit, and not to fit
-    ids: list[int] = []
-    while most - least > 1:
-        middle = (least + most) // 2
-        turns = (*before, (role, words[:middle]))
-        tried = _ids(tokenizer, replace(prompt, messages=turns), "chat")
-        if len(tried) > max_tokens:
-            most = middle
-        else:
-            least, ids = middle, tried
-    if not ids:
+    *before, (role, words) = prompt.messages or (("user", prompt.text),)
+
+    def ids(count: int) -> list[int]:
+        """Token ids with this many characters of the last message."""
+        turns = (*before, (role, words[:count]))
+        return _ids(tokenizer, replace(prompt, messages=turns), "chat")
+
+    # by bisection: of 1 to len(words) - 1 characters, how many fit
+    counts = range(1, len(words))
+    fitting = bisect_right(counts, max_tokens, key=lambda count: len(ids(count)))
+    if not fitting:
         raise ValueError(
             f"prompt {prompt.prompt_id!r} does not fit into max_prompt_tokens={max_tokens}, even "
             "without its last message; raise max_prompt_tokens"
         )
-    return ids
+    return ids(fitting)

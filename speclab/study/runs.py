@@ -13,11 +13,10 @@ import datetime
 import json
 import os
 import platform
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -69,7 +68,8 @@ from speclab.study.prompts import (
 
 if TYPE_CHECKING:
     from speclab.models.pairs import Pair
-    from speclab.record import Done, Engine, Job, Recorded
+    from speclab.record import Recorded
+    from speclab.study.recording import Done, Engine, Job
 
 Texts = dict[str, tuple[int, ...]]  # token ids by prompt_id
 ONE_NODE: Facts = {"depth": 1, "branches": 1, "budget": 1}
@@ -330,15 +330,10 @@ def _manifest_in(folder: Path) -> Path:
     for path in (one / "manifest.json" for one in folders):
         if path.is_file():
             return path
-    here = next((one for one in folders if one.exists()), folder)
-    if (here / "settings.json").is_file():
+    if any((one / "settings.json").is_file() for one in folders):
         said = "is a recording that is not finished; repeat the command that began it: it continues"
-    elif runs := sorted(path.parent.name for path in here.glob("*/manifest.json")):
-        said = f"is no run, but holds some; name one of them: {', '.join(runs)}"
-    elif here.exists():
-        said = "has no manifest.json, so it is no run; name the folder of a run or trace"
     else:
-        said = f"is neither in the working folder nor in {ROOT}; correct the path"
+        said = f"is no run in the working folder or in {ROOT}; name a folder with a manifest.json"
     raise RunError(f"{folder} {said}")
 
 
@@ -488,34 +483,32 @@ def what_differs(run: Facts, wanted: Facts) -> list[str]:
     [] for the same run. A model that is not on this machine is compared by its commit, or, without
     a commit, by its path in the profile. Prompts are then compared by text, not by token ids.
     """
-    profiles = run["profile"], wanted["profile"]
-    there, here = (decisive(profile) for profile in profiles)
-    differ = [name for name in there | here if there.get(name) != here.get(name)]
+    is_read = "encoded" in wanted  # else the settings that decide how the target reads are compared
+    names = ("encoded", "stop_ids", "left_out") if is_read else READING
+    its, ours = (
+        decisive(facts["profile"])
+        | {name: (facts if is_read else facts["profile"]).get(name, {}) for name in names}
+        | {"prompts": facts["prompt_set"]}
+        for facts in (run, wanted)
+    )
+    differ = [name for name in its | ours if its.get(name) != ours.get(name)]
+    if "prompts" in differ:  # so their token ids differ too
+        differ = [name for name in differ if name != "encoded"]
     for name in MODELS:
         model, named = run["profile"][name], wanted["weights"][name]
         is_known = named in (run["weights"][name], model["revision"])
         is_called_so = not named and _may_be(model["path"], wanted["profile"][name]["path"])
         if not (is_known or is_called_so):
             differ.append(f"{name} weights")
-    names: tuple[str, ...] = ("encoded", "stop_ids", "left_out")
-    sides = run, wanted
-    if "encoded" not in wanted:
-        names, sides = READING, profiles
-    its, ours = sides
-    differ += [name for name in names if its.get(name, {}) != ours.get(name, {})]
-    if run["prompt_set"] != wanted["prompt_set"]:  # their token ids differ too
-        differ = [*(name for name in differ if name != "encoded"), "prompts"]
     return differ
 
 
 def _may_be(path: str, name: str) -> bool:
     """Whether a folder on another machine, which a run names by its full path, may be the folder
-    with this name. A folder on this machine without weights also has a full path; then the last two
-    parts are compared.
+    with this name: the last two parts of the paths are compared.
     """
-    there, here = Path(path).parts, Path(name).parts
-    count = 2 if Path(name).is_absolute() else len(here)
-    return there[-count:] == here[-count:]
+    there, here = Path(path).parts, Path(name).parts[-2:]
+    return there[-len(here) :] == here
 
 
 def kind_of_set(source: str) -> str:
@@ -640,66 +633,59 @@ def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
     for name in asked.recorded:
         of_kind(asked, name)  # a mistyped kind would be ignored
     wanted = identity_of(asked, fetch=False)
-    for path in sorted(RUNS.glob(f"*-{wanted.get('key', 'unknown')}/manifest.json")):
-        try:
-            run = load_run(path.parent)
-        except Damaged as error:
-            notice(f"{error}: doing that now")
-            return None, ""
-        if not what_differs(run.manifest, wanted):
-            return run, ""
-    _refuse_older(asked, kind)
+    key, misfit, larger = f"-{wanted.get('key', 'unknown')}", "", {}
     own = [path.parent for path in sorted(RUNS.glob("*/manifest.json"))]
-    traces, misfit = shipped(asked, kind), ""
-    same, larger = [], {}
+    own.sort(key=lambda folder: not folder.name.endswith(key))
+    traces = shipped(asked, kind)
     for folder in [*own, *traces]:
-        manifest = manifest_of(folder)
-        if manifest is None:
-            if folder in traces and folder.name == kind:
-                same.append(folder)  # `load_run` says what is wrong
-            continue
-        differ = what_differs(manifest, wanted)
-        if not differ:
-            same.append(folder)
-        elif folder in traces and manifest["kind"] == kind:
+        is_trace, manifest = folder in traces, manifest_of(folder)
+        differ = what_differs(manifest, wanted) if manifest else ["manifest"]
+        is_named = folder.name == kind if is_trace else folder.name.endswith(key)
+        if not differ or (is_named and not manifest):
+            if run := _whole(folder, is_trace):
+                return run, ""
+        elif manifest and is_trace and manifest["kind"] == kind:
             misfit = f"{_short(folder)} is another run ({', '.join(differ)})"
         if differ == ["prompts"]:
             larger[folder] = manifest
-    for folder in [*same, *larger]:
-        if folder in larger and not _holds(larger[folder], asked, wanted):
-            continue
-        try:
-            run = load_run(folder)
-        except Damaged as error:
-            if folder in traces:
-                raise
-            notice(error)
-            continue
-        return _part(run, asked, wanted) if folder in larger else run, ""
+    # a run that differs in its prompts only may hold the requested ones
+    for folder, manifest in larger.items():
+        if _holds(manifest, asked) and (run := _whole(folder, folder in traces)):
+            return _part(run, asked, wanted), ""
     return None, misfit
 
 
-def _holds(manifest: Facts, asked: Profile, wanted: Facts) -> bool:
+def _whole(folder: Path, is_trace: bool) -> Run | None:
+    """The run in a folder. If it is damaged: Damaged for a trace, else a notice and None, because
+    recording it again repairs it.
+    """
+    try:
+        return load_run(folder)
+    except Damaged as error:
+        if is_trace:
+            raise
+        notice(error)
+    return None
+
+
+def _holds(manifest: Facts, asked: Profile) -> bool:
     """Whether a run that differs from the requested one in its prompts only (`what_differs`) holds
     all requested prompts. Its own prompts are read from the file or set that its manifest names, or
     from the requested one.
     """
-    settings, prompts = manifest["profile"], profile_prompts(asked)
+    settings = manifest["profile"]
+    if any(settings[name] != getattr(asked, name) for name in READING):
+        return False
+    of_run = {name: settings[name] for name in ("prompts_per_domain", "domains")}
     for source in (settings["prompts"], asked.prompts):
         if source in HUB_SETS and source != asked.prompts:
             continue  # it would be downloaded
         with suppress(ValueError, OSError):
-            known = load_prompts(source, settings["prompts_per_domain"], settings["domains"])
-            if prompts_digest(known) == manifest["prompt_set"] and {*prompts} <= {*known}:
-                return "encoded" not in wanted or _read_alike(manifest, known, asked)
+            whole = asked.replace(prompts=source, **of_run)
+            is_run = not what_differs(manifest, identity_of(whole, fetch=False))
+            if is_run and {*profile_prompts(asked)} <= {*profile_prompts(whole)}:
+                return True
     return False
-
-
-def _read_alike(manifest: Facts, known: Sequence[Prompt], asked: Profile) -> bool:
-    """Whether the requested prompts have the token ids that they have in a run with `known`."""
-    settings = manifest["profile"] | {"target": asdict(asked.target)}
-    ids = encoded_again(Run(Path(), manifest | {"profile": settings}), known)
-    return all(ids.get(prompt.prompt_id) == prompt.ids for prompt in encoded_prompts(asked))
 
 
 def _part(run: Run, asked: Profile, wanted: Facts) -> Part:
@@ -722,19 +708,6 @@ def _part(run: Run, asked: Profile, wanted: Facts) -> Part:
     if manifest["not_argmax"] is not None:
         manifest["not_argmax"] = (trace["token"] != trace["target_top"]).mean()
     return part
-
-
-def _refuse_older(asked: Profile, kind: str) -> None:
-    """RunError for a finished run of an older kit that may be the requested run."""
-    names = ("prompts", "max_new_tokens", "temperature", "seed")
-    wanted = {name: getattr(asked, name) for name in names}
-    for path in RUNS.glob(f"{asked.name}-{kind}-*/manifest.json"):
-        with suppress(ValueError):  # it is no run
-            facts = read_json(path, MEND)
-            settings = facts.get("profile")
-            same = isinstance(settings, dict) and settings | wanted == settings
-            if same and "key_version" not in facts:
-                load_run(path.parent)
 
 
 def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | None" = None) -> Run:
@@ -790,18 +763,16 @@ def record_run(
     files. NonFiniteProbability: a model returned numbers that are not finite.
     """
     from speclab.models.pairs import check_pair, device_of
-    from speclab.record import in_process
+    from speclab.study.recording import in_process
 
     folder = Path(folder)
     finished = folder / "manifest.json"
-    was_there = finished.is_file()  # then it is damaged, and is repaired
-    if not (pair or was_there):
+    if not (pair or finished.is_file()):
         check_pair(profile)
     identity = identity_of(profile)
     with locked(folder):
-        if not was_there and finished.is_file():  # another process has just finished it
-            run = load_run(folder)
-            if run.manifest["key"] == identity["key"]:
+        with suppress(Damaged):  # then it is repaired
+            if finished.is_file() and (run := load_run(folder)).manifest["key"] == identity["key"]:
                 return run
         job = _job(profile, texts)
         # numbers of a CPU and a GPU differ in the last digits, so parts of both never share a
@@ -847,7 +818,7 @@ def _job(profile: Profile, texts: Texts | None) -> "Job":
     """
     import torch
 
-    from speclab.record import Job
+    from speclab.study.recording import Job
 
     encoded = encoded_prompts(profile)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
@@ -867,18 +838,12 @@ def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[Facts]:
     known = {index: part_facts(folder, index) for index in range(len(job.blocks))}
     facts = {index: part for index, part in known.items() if part}
     missing = [index for index in known if index not in facts]
-    for part in facts.values():  # with the libraries of the first parts
-        of_pair = part["pair"]
-        job = replace(job, few_rows={name: of_pair[name]["few_rows"] for name in MODELS})
     if missing:
-        # a log gets lines instead of a bar, and a page of `make reproduce` (SPECLAB_OUT) neither
-        is_log, what = not sys.stderr.isatty(), f"record {job.profile.name}"
-        blocks = tqdm(engine(job, missing), what, len(missing), unit="block", disable=is_log)
-        for done in blocks:
+        blocks = engine(job, missing)
+        bar = {"desc": f"record {job.profile.name}", "unit": "block", "disable": None}
+        for done in tqdm(blocks, total=len(missing), **bar):
             facts[done.index] = done.facts
             write_part(folder, job.blocks[done.index], done)
-            if is_log and not os.environ.get("SPECLAB_OUT"):
-                notice(f"{what}: block {len(facts)} of {len(known)}")
     return [facts[index] for index in known]
 
 

@@ -47,11 +47,12 @@ from speclab.decode import decode_prompt
 from speclab.models.lean import LeanBody
 from speclab.models.model import LanguageModel
 from speclab.models.pairs import Pair, load_pair
-from speclab.record import Job, Worker, generate, record_prompt
+from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
 from speclab.study.profiles import MODELS, ROOT, load_profile
 from speclab.study.prompts import EncodedPrompt, encode_prompts, load_prompts
+from speclab.study.recording import Job, Worker
 from speclab.tree import static_tree
 
 LIMIT_S = 1200  # time limit of one check

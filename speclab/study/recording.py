@@ -1,0 +1,150 @@
+"""Blocks of prompts: the unit of work, checkpoint and distribution of a recording. One worker, or
+several on devices or machines (cli/workers.py), record the blocks of a job in any order.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import psutil
+import torch
+
+from speclab.models.pairs import Pair, load_pair
+from speclab.plain import Facts, notice
+from speclab.record import Recorded, generate, record_prompts
+from speclab.study.profiles import MODELS, Profile
+from speclab.study.prompts import EncodedPrompt
+from speclab.study.runs import Texts
+
+SMALLEST = 8  # fewest packed tokens; if these do not fit into memory either, it is an error
+# prompts whose texts a CPU writes at once, because each step reads all weights from memory
+WRITTEN = 40
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished block: its number, the records of its prompts, and facts for the manifest."""
+
+    index: int
+    recorded: list[Recorded]
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class Job:
+    """The input of a worker.
+
+    blocks: encoded prompts. texts: continuations from another run, by prompt_id, or None. threads:
+    of a worker; None keeps the current number.
+    """
+
+    profile: Profile
+    blocks: tuple[tuple[EncodedPrompt, ...], ...]
+    texts: Texts | None = None
+    threads: int | None = None
+
+
+def peak_bytes() -> dict[str, int]:
+    """Peak memory of this process, and of its models on each GPU, in bytes."""
+    if sys.platform == "win32":
+        peak = psutil.Process().memory_info().peak_wset
+    else:
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    return {"process": peak} | {gpu: torch.cuda.max_memory_allocated(gpu) for gpu in gpus}
+
+
+class Worker:
+    """Holds a job and, from its first block on, the pair (both models on `device`, if given).
+
+    As a Ray actor, a killed worker is restarted and repeats its block. ahead: whether texts of the
+    next blocks are written together with those of a block, because this worker records them too.
+    """
+
+    def __init__(
+        self, job: Job, device: str | None = None, pair: Pair | None = None, ahead: bool = False
+    ):
+        self.job, self.device, self.pair, self.ahead = job, device, pair, ahead
+        # packed nodes, and in how many parts texts are written; less at once when memory runs out
+        self.packed, self.parts = job.profile.max_packed_tokens, 1
+        self.most = max(WRITTEN, *map(len, job.blocks))
+        self.texts = dict(job.texts or {})
+
+    def _load(self) -> Pair:
+        if self.job.threads:
+            torch.set_num_threads(self.job.threads)
+        profile = self.job.profile
+        if self.device:
+            for name in MODELS:
+                moved = replace(getattr(profile, name), device=self.device)
+                profile = profile.replace(**{name: moved})
+        return load_pair(profile)
+
+    def _write(self, pair: Pair, index: int) -> None:
+        """Write the texts of a block, on a CPU with those of the other blocks of its group. Groups
+        have fixed limits, so an interrupted recording writes the same texts again.
+        """
+        blocks, profile = self.job.blocks, self.job.profile
+        is_ahead = self.ahead and pair.target.device.type == "cpu"
+        size = max(1, WRITTEN // len(blocks[0])) if is_ahead else 1
+        first = index - index % size
+        prompts = [prompt for block in blocks[first : first + size] for prompt in block]
+        limits = profile.max_new_tokens, pair.stop_ids, profile.sampling, profile.seed
+        few = math.ceil(len(prompts) / self.parts)
+        texts = []
+        for start in range(0, len(prompts), few):
+            texts += generate(pair.target, prompts[start : start + few], *limits)
+        self.texts = {one.prompt_id: text for one, text in zip(prompts, texts, strict=True)}
+
+    def _recorded(self, pair: Pair, index: int) -> list[Recorded]:
+        """The texts of a block, then the records of its prompts. When memory runs out, half as
+        much is done at once, a notice is printed, and the block starts again.
+        """
+        block, profile = self.job.blocks[index], self.job.profile
+        while True:
+            try:
+                if block[0].prompt_id not in self.texts:
+                    self._write(pair, index)
+                texts = [self.texts[prompt.prompt_id] for prompt in block]
+                return record_prompts(
+                    pair, block, texts, profile.tree, profile.sampling, self.packed
+                )
+            except torch.OutOfMemoryError:
+                if self.packed <= SMALLEST and self.parts >= self.most:
+                    raise
+            # after the except block, because the error keeps the tensors in memory
+            torch.cuda.empty_cache()
+            self.packed = max(self.packed // 2, SMALLEST)
+            self.parts *= 2
+            notice(
+                f"out of memory: continuing with max_packed_tokens={self.packed}, and writing "
+                f"texts in {self.parts} parts"
+            )
+
+    def record(self, index: int) -> Done:
+        """Record one block: its texts, then the records of each prompt."""
+        self.pair = self.pair or self._load()
+        began = time.perf_counter()
+        recorded = self._recorded(self.pair, index)
+        facts = {
+            "time_s": time.perf_counter() - began,
+            "pair": self.pair.facts,
+            "peak_bytes": peak_bytes(),
+            "max_packed_tokens": self.packed,
+        }
+        return Done(index, recorded, facts)
+
+
+Engine = Callable[[Job, list[int]], Iterator[Done]]
+
+
+def in_process(job: Job, indices: list[int], pair: Pair | None = None) -> Iterator[Done]:
+    """Record the blocks one after another in this process. The pair is loaded here unless it is
+    given.
+    """
+    return map(Worker(job, pair=pair, ahead=True).record, indices)
