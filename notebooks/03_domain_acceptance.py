@@ -325,7 +325,7 @@ if differences:
     gap, other = spreads.at(set=prompt_sets.OWN, name=NAME).row, [*differences][-1]
     numbers = stats.jointly({"hit": (in_domains(sets[prompt_sets.OWN]), HIT)})["hit"]
     pairs = [numbers[one] - numbers[another] for one, another in combinations(domains, 2)]
-    fewest = greedy.trace.groupby("domain")["prompt_id"].nunique()[domains].min()
+    fewest = sets[prompt_sets.OWN].prompts[domains].min()
     most = 100 * np.abs(stats.bounds_of(np.transpose(pairs)[1:], fewest)).max()
     answer = f"No difference was found, but one of {most:.0f} points is possible."
     if np.isnan(gap.p_value):

@@ -90,7 +90,7 @@ class Estimates:
         """Curves without intervals. `lines` maps a name to its values at the values `at` of the
         column `x`. The new first column `key` holds the name.
         """
-        places = pd.DataFrame({x: at}).assign(low=np.nan, high=np.nan)
+        places = pd.DataFrame({x: at, "estimate": np.nan, "low": np.nan, "high": np.nan})
         curves = {name: places.assign(estimate=ys) for name, ys in lines.items()}
         return cls(stack(curves, key))
 

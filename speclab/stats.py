@@ -31,6 +31,7 @@ from speclab.study.prompts import DOMAINS
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # per domain; with fewer, intervals cover less than 95 % (notebook 12)
+UNNAMED = "one domain"  # the domain of a frame without the column `domain`
 NO_INTERVAL = "too few rows: undefined in the sample, or in more than 5 % of the resamples"
 TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"
 
@@ -123,9 +124,12 @@ def resampling_of(
     `groups` (a number per row; default: one group).
 
     The same prompts and seed give the same weights, whatever the rows and their order, so numbers
-    from two frames can be paired. Raises ValueError if a prompt_id occurs in two domains.
+    from two frames can be paired. A frame without `domain` counts as one domain, UNNAMED. Raises
+    ValueError if a prompt_id occurs in two domains.
     """
-    require(frame, ["prompt_id", "domain"], "frame")
+    require(frame, ["prompt_id"], "frame")
+    if "domain" not in frame:
+        frame = frame.assign(domain=UNNAMED)
     domains = domains_in(frame)
     of_row = pd.Categorical(frame["domain"], domains).codes
     ids = frame["prompt_id"].astype(str)

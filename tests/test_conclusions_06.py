@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from cells import BOUNDS, run_cells, set_of
 
-from speclab.estimates import Estimates, counted
+from speclab.estimates import counted
 from speclab.lab.prompt_sets import OWN
 from speclab.show import notebook
 
@@ -55,20 +55,6 @@ def test_a_sentence_for_every_verdict(entropy, hit, size, said):
     answer = answer_of(contrasts(entropy, hit, size))
     assert answer.startswith(said)
     assert ("not clear" in answer) == (hit == OPEN)
-
-
-def test_one_domain_and_other_sets():
-    nothing = contrasts(NONE, NONE, np.nan)
-    assert answer_of(nothing, has_others=False).startswith("There is one domain")
-    sets = (OWN, "x", "part")
-    rows = [(name, "hit minus the mean of the others", 0.1, -0.1, 0.3) for name in sets]
-    table = pd.DataFrame(rows, columns=["set", "name", "estimate", "low", "high"])
-    table.loc[2, ["low", "high"]] = 0.05, 0.15
-    answer = answer_of(contrasts(UP, UP), Estimates(table), sets)
-    assert answer.endswith(
-        "30 points above the mean of the other domains, on the set x 10 points above (not clear), "
-        "on the set part 10 points above."
-    )
 
 
 def asked_of(rng, lead=0.0):

@@ -1,14 +1,13 @@
-"""What notebook 07 concludes: the surface of a text that is counted by hand, an answer that no cut
-changes, means of the same domains, a sentence for every verdict.
+"""What notebook 07 concludes: the surface of a text that is counted by hand, a sentence for
+every verdict.
 """
 
-from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
 import pandas as pd
 import pytest
-from cells import BOUNDS, code_of, run_cells, set_of
+from cells import BOUNDS, run_cells, set_of
 
 from speclab.estimates import Estimates
 from speclab.lab.prompt_sets import OWN
@@ -32,43 +31,6 @@ def test_the_surface_of_a_text_that_is_counted_by_hand(decides):
     is_unsure = found["draft" if decides == "confidence" else "target"].str.endswith("0 to 0.5")
     assert found["estimate"].to_numpy() == pytest.approx(np.where(is_unsure, unsure, sure))
     assert len(found) == 4
-
-
-@pytest.fixture(scope="module")
-def pages():
-    """The names of the whole notebook by cut, on six prompts per domain of tiny."""
-    parameters, imports, start, *_ = code_of("07")
-    names = {}
-    exec(f"{parameters}\n{imports}", names)
-    names |= {"profile": "tiny", "overrides": {"other_prompts": [], "recorded": []}}
-    exec(start, names)
-    trace = names["text"].trace
-    few = trace[trace["prompt_id"].str.contains("-0[0-5]$")]
-    names |= {"text": replace(names["text"], trace=few), "profile": names["ctx"].profile}
-    cuts = (0.4, 0.6, 0.9)
-    return {c: run_cells("07", "def positions_of", "COST =", **names | {"cuts": [c]}) for c in cuts}
-
-
-def test_the_answer_does_not_depend_on_a_cut(pages):
-    [answer] = {answer for names in pages.values() for answer in names["answers"]}
-    assert "unsure" in answer
-    # the negative control: of classes that the cut makes, another one costs most
-    largest = set()
-    for cut, names in pages.items():
-        target, draft = (names["positions"][name] >= cut for name in ("p_token", "confidence"))
-        states = pd.DataFrame({"only target": target & ~draft, "neither": ~target & ~draft})
-        found = names["excesses"](names["positions"], states).table().at(domain="all").frame
-        largest.add(found.set_index("name")["estimate"].idxmax())
-    assert len(largest) == 2
-
-
-def test_a_class_that_a_domain_lacks_has_no_mean(pages):
-    positions = pages[0.4]["positions"]
-    is_odd = positions["position"] % 2 == 1
-    only = pd.DataFrame({"in code": (positions["domain"] == "code") & is_odd})
-    assert pages[0.4]["large"](positions, only) == []
-    known = pages[0.4]["excesses"](positions, only).table().known
-    assert {*known["domain"]} == {"code", "pooled"}
 
 
 def answer_of(own, other, second=0.31, never=0.07):

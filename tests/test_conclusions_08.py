@@ -74,13 +74,3 @@ def test_like_with_like_a_head_gains_and_the_forecast_of_the_interaction_failed(
     assert on_second - on_own == pytest.approx(2.2, abs=0.05) and least > 2.3
     steps = [how["steps"] for how in card["trained"].values()]
     assert steps == [1140, 360, 360], "they were not trained equally"
-
-
-def test_hidden_states_buy_what_the_ablation_says():
-    found = {}
-    for key, own in pd.read_csv(HEAD / "ablation.csv").groupby(["kind", "reads"]):
-        found[key] = accepted(own if "second" in key else own[~chose(own)])
-    said = {"earlier": (30.3, 16.6), "none": (34.7, 20.6), "own": (43.5, 27.2)}
-    for reads, levels in said.items():
-        on_both = [found[kind, reads] for kind in ("greedy", "second")]
-        assert on_both == pytest.approx(levels, abs=0.05)

@@ -1,13 +1,11 @@
-"""Notebook 13: the null hypothesis of Kendall's W, and acceptance by depth in passes."""
+"""Notebook 13: Kendall's W and its null hypothesis."""
 
 import ast
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.stats import rankdata
 
-from speclab.lab.starts import replay_starts
 from speclab.logs import atlas
 from speclab.study.profiles import ROOT
 
@@ -72,14 +70,3 @@ def test_w_of_the_atlas_by_hand():
         methods, size = table.shape
         w = 12 * ((totals - totals.mean()) ** 2).sum() / (methods**2 * (size**3 - size))
         assert w == pytest.approx(expected, abs=0.001)
-
-
-def test_the_parts_of_depth_are_of_the_passes_of_a_decoder():
-    """A text where depth 1 differs between all positions and the passes of a chain of 5."""
-    accepted = [3, 0, 3, 0, 0, 4, 3, 2, 1, 0]
-    starts = pd.DataFrame({"accepted": accepted, "position": range(1, 11)})
-    starts["remaining"] = range(10, 0, -1)
-    starts = starts.assign(prompt_id="a", domain="cnn", proposer="eagle", limit=20)
-    visits = replay_starts(starts, 5)
-    assert visits["start"].tolist() == [1, 5, 6]
-    assert (visits["accepted"] > 0).mean() == 2 / 3 != (starts["accepted"] > 0).mean()

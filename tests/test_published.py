@@ -118,14 +118,6 @@ def test_table_v_is_of_one_bin_and_pooled(half, asked):
     assert row["corrected"] == pytest.approx(levels[3] / levels[2])
 
 
-def test_a_run_of_two_domains_is_beside_these_two_alone():
-    """The paper's `all` is a mean of four domains, so it cannot be compared with a mean of two."""
-    run, two = make_run(), ["math", "chat"]
-    run.nodes, run.trace = (rows[rows["domain"].isin(two)] for rows in (run.nodes, run.trace))
-    table = published.comparison("I", run)
-    assert set(table["domain"]) == set(two) and table["ours_as_published"].notna().all()
-
-
 def test_a_study_of_other_domains_has_the_tables_without_the_papers_numbers():
     run = make_run()
     for name in ("nodes", "trace"):

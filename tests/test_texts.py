@@ -25,20 +25,6 @@ def sampled():
     return Text.of(*map(recorded, kinds))
 
 
-def test_numbers_asked_together_are_those_asked_alone(greedy):
-    asked = {
-        "hit": (greedy.trace, greedy.acceptance),
-        "published": (greedy.nodes, score.published_alpha),
-    }
-    draws = stats.jointly(asked, n=200)
-    columns = [*stats.NUMBERS, "n_prompts"]
-    together = draws.table().frame.set_index("name")[columns]
-    alone = [stats.by_domain(*question, n=200).frame[columns] for question in asked.values()]
-    np.testing.assert_allclose(together, pd.concat(alone))
-    nothing = draws.table({"paired": draws["hit"] - draws["hit"]}).frame
-    assert not nothing[stats.NUMBERS].any(axis=None)
-
-
 def test_a_missing_prompt_is_said(greedy):
     short = greedy.trace[greedy.trace["prompt_id"] != "math-00"]
     assert len(short) < len(greedy.trace)

@@ -26,6 +26,7 @@ from speclab.stats import (
     ABOVE,
     MIN_PROMPTS,
     RESAMPLES,
+    UNNAMED,
     Draws,
     Resampling,
     bounds_of,
@@ -229,7 +230,7 @@ def of_all_prompts(frame: pd.DataFrame) -> pd.DataFrame:
     prompts may resample all prompts together, and so have intervals. Other numbers may not.
     """
     is_whole = judged_domains(frame) == list(domains_in(frame))
-    return frame if is_whole else frame.assign(domain="one domain")
+    return frame if is_whole else frame.assign(domain=UNNAMED)
 
 
 def best_gamma(

@@ -67,6 +67,11 @@ class PromptSet:
         """The texts, one row per position."""
         return self.text.trace
 
+    @property
+    def prompts(self) -> pd.Series:
+        """Number of prompts by domain."""
+        return self.trace.groupby("domain", sort=False)["prompt_id"].nunique()
+
     def shown(self, table: Estimates, *more: str) -> pd.DataFrame:
         """The rows of a table by domain in which the set has new texts. In other domains it would
         repeat the numbers of another set. more: further values of `domain` that are kept, as

@@ -63,8 +63,10 @@ def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
     """
     facts, parts = [], []
     for answer in answers:
-        accepted, drafted = list(answer.accepted), answer.drafted
-        drafted = [np.nan] * len(accepted) if drafted is None else list(drafted)
+        accepted = list(answer.accepted)
+        drafted: list[float] = [np.nan] * len(accepted)
+        if answer.drafted is not None:
+            drafted = list(answer.drafted)
         if len(drafted) != len(accepted) or not answer.has_passes:
             raise ValueError(
                 f"{answer.where}request {answer.prompt_id!r}: {len(accepted)} passes by its "
@@ -76,9 +78,9 @@ def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
         parts.append((accepted + no_draft, drafted + no_draft))
     frame = pd.DataFrame(facts).drop(columns=["accepted", "drafted", "plain"])
     frame = frame.loc[frame.index.repeat([len(accepted) for accepted, _ in parts])]
-    accepted, drafted = (np.concatenate(lists) for lists in zip(*parts, strict=True))
+    kept, tried = (np.concatenate(lists) for lists in zip(*parts, strict=True))
     # a pass begins after what the earlier passes of its answer emitted
-    whole = pd.Series(accepted + 1, frame.index)
+    whole = pd.Series(kept + 1, frame.index)
     of_answer = whole.groupby(level=0)
     start = of_answer.cumsum() - whole + frame["before"]
     tokens = frame["tokens"].astype(float).fillna(of_answer.transform("sum") + frame["before"])
@@ -86,19 +88,19 @@ def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
         step=of_answer.cumcount(),
         start=start,
         remaining=tokens.astype(int) - start,
-        drafted=drafted,
-        accepted=accepted,
+        drafted=tried,
+        accepted=kept,
     )
-    wrong = (accepted > drafted) | (frame["remaining"] < 1)
+    wrong = (kept > tried) | (frame["remaining"] < 1)
     if wrong.any():
         row = frame[wrong].iloc[0]
         raise ValueError(
             f"{row.where}request {row.prompt_id!r}: pass {row.step} accepts {row.accepted} of "
             f"{row.drafted:.0f} drafted tokens, and begins at token {row.start} of "
-            f"{row.start + row.remaining}; the tokens before it and the drafted ones must be more"
+            f"{row.start + row.remaining}; it accepts at most what it drafts, before the end"
         )
     # the end of an answer cuts its last pass short
-    counts = {"accepted": accepted, "emitted": whole}
+    counts = {"accepted": kept, "emitted": whole}
     cut = {name: np.minimum(values, frame["remaining"]) for name, values in counts.items()}
     frame = frame.assign(**cut)[COLUMNS].reset_index(drop=True)
     whole_numbers = frame.select_dtypes("integer").columns
