@@ -116,22 +116,12 @@ def test_a_part_of_another_run_is_recorded_again(
 
 
 # bits turned in each file
-FLIPS = [60, pytest.param(300, marks=pytest.mark.slow)]
-
-
-def each_turned(path, flips):
-    """A file's content with one bit flipped, this many times."""
-    content, rng = path.read_bytes(), np.random.default_rng(14)
-    for place in rng.integers(len(content), size=flips):
-        yield turned(content, place, rng.integers(8))
-
-
-@pytest.mark.parametrize("flips", FLIPS)
+@pytest.mark.parametrize("flips", [60, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["trace.parquet", "nodes.parquet", "manifest.json"])
 def test_no_turned_bit_of_a_finished_run_is_read(name, run_copy, short_run, flips):
-    refused = 0
-    for content in each_turned(run_copy / name, flips):
-        (run_copy / name).write_bytes(content)
+    content, rng, refused = (run_copy / name).read_bytes(), np.random.default_rng(14), 0
+    for place in rng.integers(len(content), size=flips):
+        (run_copy / name).write_bytes(turned(content, place, rng.integers(8)))
         try:
             found = load_run(run_copy)
         except RunError as error:

@@ -12,17 +12,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from packaging.utils import canonicalize_name
 from test_notebooks import bootstrap
 
 from speclab.cli import hosted
 from speclab.study.profiles import ROOT
-
-
-def put(folder, name="config.json", text="{}"):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(text)
-    return folder
-
 
 # ---- the bootstrap cell --------------------------------------------------------------------------
 
@@ -91,17 +85,17 @@ HOSTS = json.loads((ROOT / "tests/hosts.json").read_text())
 
 
 @pytest.fixture(params=HOSTS)
-def host(request, tmp_path, monkeypatch):
-    """A host with its packages: `has(name, version)` changes one, `calls` are the words of pip's
-    installations, `kept` the lines of the last file of constraints, and `fails` its last output.
+def host(request, monkeypatch):
+    """A host with its packages: `calls` are the words of pip's installations, `kept` the lines of
+    the last file of constraints, and `fails` its last output.
     """
     packages = dict(HOSTS[request.param]["packages"])
     host = SimpleNamespace(calls=[], kept=set(), fails="", packages=packages)
 
-    def has(name, version):
-        packages[name] = version
-        folder = tmp_path / f"{name.replace('-', '_')}-0.dist-info"
-        put(folder, "METADATA", f"Name: {name}\nVersion: {version}\n")
+    def version(name):
+        if (known := canonicalize_name(name)) not in packages:
+            raise hosted.metadata.PackageNotFoundError(name)
+        return packages[known]
 
     def run(command, **_options):
         words = command[3:]
@@ -110,14 +104,11 @@ def host(request, tmp_path, monkeypatch):
             return SimpleNamespace(returncode=0, stdout="\n".join(lines))
         if "--constraint" in words:
             host.kept = {*Path(words[3]).read_text().splitlines()}
-        host.calls.append([word for word in words if not word.startswith("/")])
+        host.calls.append(words)
         return SimpleNamespace(returncode=bool(host.fails), stderr=host.fails, stdout="")
 
-    for name, version in HOSTS[request.param]["packages"].items():
-        has(name, version)
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(hosted.metadata, "version", version)
     monkeypatch.setattr(hosted.subprocess, "run", run)
-    host.has = has
     return host
 
 
@@ -135,8 +126,7 @@ def test_on_both_hosts_nothing_is_missing(host):
 def test_only_what_is_out_of_range_moves_and_never_what_a_kernel_has_loaded(host):
     """Kaggle's torch 2.10 was replaced, because the kit required 2.11."""
     old = {"scikit-learn": "0.1", "transformers": "4.57.0"}
-    for name, version in (old | {"Odd_.name": "1", "torch": "0.1", "ipykernel": "0.1"}).items():
-        host.has(name, version)
+    host.packages |= old | {"Odd_.name": "1", "torch": "0.1", "ipykernel": "0.1"}
     hosted.install()
     [words] = host.calls
     assert {*names_of(words)} == {*old, "torch", "ipykernel"}
@@ -171,9 +161,10 @@ def test_without_papermill_jupytext_and_nbconvert_the_verb_that_needs_them_says_
 
 def test_a_torchvision_that_does_not_fit_torch_is_said_where_models_are_loaded(tmp_path):
     """transformers imports it with every model, and reports only that it cannot import Llama."""
-    about = "Name: torchvision\nVersion: 0.28.0\n"
-    put(tmp_path / "torchvision-0.28.0.dist-info", "METADATA", about)
-    put(tmp_path, "torchvision.py", "raise RuntimeError('no nms')")
+    (tmp_path / "torchvision-0.28.0.dist-info").mkdir()
+    about = tmp_path / "torchvision-0.28.0.dist-info" / "METADATA"
+    about.write_text("Name: torchvision\nVersion: 0.28.0\n")
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('no nms')")
     words = f"record --profile tiny --out {tmp_path / 'run'}"
     done = speclab(words, PYTHONPATH=str(tmp_path), HF_HUB_OFFLINE="1")
     last = done.stderr.splitlines()[-1]

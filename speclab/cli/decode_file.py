@@ -31,13 +31,12 @@ BEGIN = b'{"settings": "'  # of every line
 class DecodeCall:
     """What a call of `decode` does. Loads no weights.
 
-    prompts: as the target reads them. digests: of each line, by prompt_id. force: start over.
+    prompts: as the target reads them, by the digest of their lines. force: start over.
     """
 
     profile: Profile
     out: Path
-    prompts: tuple[EncodedPrompt, ...]
-    digests: dict[str, str]
+    prompts: dict[str, EncodedPrompt]
     rule: str
     shape: Shape
     check: bool
@@ -68,7 +67,7 @@ def open_call(
             "omit it"
         )
     read = read_by_target(profile, read_prompts(prompts, needs_domain=False))
-    # everything that decides a line, except its prompt; no path and no name
+    # everything that decides a line, except its prompt; no path
     specs = profile.target, profile.draft
     settings = [
         pair_digests(profile),
@@ -76,17 +75,17 @@ def open_call(
         [profile.max_new_tokens, sampling, not sampling.greedy and profile.seed],
         [rule, shape, check, read.facts["stop_ids"], read.facts.get("left_out")],
     ]
-    digests = {
-        prompt.prompt_id: digest_of([settings, prompt.domain, prompt.ids])[:16]
+    encoded = {
+        digest_of([settings, prompt.prompt_id, prompt.domain, prompt.ids])[:16]: prompt
         for prompt in read.prompts
     }
     out.parent.mkdir(parents=True, exist_ok=True)
-    return DecodeCall(profile, out, read.prompts, digests, rule, drafted, check, force)
+    return DecodeCall(profile, out, encoded, rule, drafted, check, force)
 
 
-def finished_lines(call: DecodeCall) -> tuple[int, dict[str, Facts]]:
-    """How many bytes of the file are whole lines of an earlier call, and their content by
-    prompt_id; nothing with --force. Half a line at the end is left out. ValueError for a file of
+def finished_lines(call: DecodeCall) -> tuple[int, set[str]]:
+    """How many bytes of the file are whole lines of an earlier call, and the digests of these
+    lines; nothing with --force. Half a line at the end is left out. ValueError for a file of
     something else, and for a line with another digest than this call's.
     """
     content = call.out.read_bytes() if call.out.exists() else b""
@@ -95,23 +94,16 @@ def finished_lines(call: DecodeCall) -> tuple[int, dict[str, Facts]]:
             f"--out {call.out} exists already and is no result of decode; choose another --out"
         )
     if call.force:
-        return 0, {}
-    rows = {}
+        return 0, set()
     *lines, half = content.split(b"\n")
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-            name = row["prompt_id"]
-            is_own = row["settings"] == call.digests[name]
-        except (ValueError, LookupError, TypeError):
-            is_own = False
-        if not is_own:
+    done = [line[len(BEGIN) :][:16].decode(errors="replace") for line in lines]
+    for number, digest in enumerate(done, 1):
+        if digest not in call.prompts:
             raise ValueError(
                 f"--out {call.out}, line {number} is damaged, or was decoded with other settings, "
                 "models or prompts; choose another --out, or start over with --force"
             )
-        rows[name] = row
-    return len(content) - len(half), rows
+    return len(content) - len(half), {*done}
 
 
 def decode_file(call: DecodeCall, pair: Pair) -> None:
@@ -124,36 +116,35 @@ def decode_file(call: DecodeCall, pair: Pair) -> None:
     pass, and `plain_difference` (see there). ValueError as of `finished_lines`.
     """
     out, count = call.out, len(call.prompts)
-    if cut := sum(prompt.cut > 0 for prompt in call.prompts):
+    if cut := sum(prompt.cut > 0 for prompt in call.prompts.values()):
         limit = call.profile.max_prompt_tokens
         notice(f"{cut} of {count} prompts are cut to max_prompt_tokens={limit}")
-    for prompt in call.prompts:  # before anything is written
+    for prompt in call.prompts.values():  # before anything is written
         pair.target.check_ids(prompt.ids)
     with FileLock(out.with_name(f".{out.name}.lock")):  # other calls wait
-        size, rows = finished_lines(call)
-        left = [prompt for prompt in call.prompts if prompt.prompt_id not in rows]
+        size, done = finished_lines(call)
+        rows, left = [], [digest for digest in call.prompts if digest not in done]
         with out.open("ab") as result:
             result.truncate(size)
-            for prompt in tqdm(left, "decode", count, initial=len(rows), unit="prompt"):
-                row = decoded_row(call, pair, prompt)
+            for digest in tqdm(left, "decode", count, initial=len(done), unit="prompt"):
+                row = {"settings": digest} | decoded_row(call, pair, call.prompts[digest])
                 result.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
                 result.flush()
-                rows[prompt.prompt_id] = row
-    compared = [row["plain_difference"] for row in rows.values() if "plain_difference" in row]
+                rows.append(row)
+    compared = [row["plain_difference"] for row in rows if "plain_difference" in row]
     if compared:
         notice(
-            f"{compared.count(None)} of {count} texts equal plain greedy decoding in "
+            f"{compared.count(None)} of {len(compared)} texts equal plain greedy decoding in "
             f"{pair.facts['target']['dtype']} (plain_difference says where others differ)"
         )
 
 
 def decoded_row(call: DecodeCall, pair: Pair, prompt: EncodedPrompt) -> Facts:
-    """Decode a prompt; returns its line of the file."""
+    """Decode a prompt; returns its line of the file, but for the digest."""
     profile, shape = call.profile, call.shape
     new, sampling = profile.max_new_tokens, profile.sampling
     decoded = decode_prompt(pair, prompt, call.rule, shape, sampling, new, profile.seed)
     row = {
-        "settings": call.digests[prompt.prompt_id],
         "prompt_id": prompt.prompt_id,
         "text": pair.tokenizer.decode(decoded.token_ids, skip_special_tokens=True),
         "token_ids": decoded.token_ids,
