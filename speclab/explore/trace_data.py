@@ -75,7 +75,7 @@ def pack_runs(
     texts = [_in_order(run, per_domain) for run in [*runs, *second]]
     names = draft_names(runs, second)
     used = _token_ids(texts)
-    columns = {}
+    columns: dict[str, np.ndarray] = {}
     for number, text in enumerate(texts):
         made = _columns(text, used)
         if encoded and text.profile["temperature"] == 0:
