@@ -90,7 +90,7 @@ def test_a_second_draft_over_other_texts_is_refused(spoilt):
     second.manifest.update(spoilt)
     if "token" in spoilt:
         second.trace.loc[second.trace["position"] == 3, "token"] = 5
-    with pytest.raises(ValueError, match=r"second draft, .*another draft. Record it with"):
+    with pytest.raises(ValueError, match="second draft, .*another draft.*Record it with"):
         trace_data.pack_runs([first], second=[second])
 
 
@@ -98,7 +98,7 @@ def test_a_second_draft_needs_a_run_at_its_temperature():
     first, sampled = (shipped("tiny", kind) for kind in ("greedy", "sampled"))
     second = with_lists(first)
     for firsts, others in (([sampled], [second]), ([first], [second, second])):
-        with pytest.raises(ValueError, match="a run at its temperature"):
+        with pytest.raises(ValueError, match="at its temperature"):
             trace_data.pack_runs(firsts, second=others)
 
 

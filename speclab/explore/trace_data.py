@@ -132,9 +132,9 @@ def check_second(runs: Sequence[Run], second: Sequence[Run]) -> None:
         first = firsts.pop(run.manifest["profile"]["temperature"], None)
         if first is None or not _is_second_draft(first, run):
             raise ValueError(
-                f"second draft, run {run.folder}: it needs the target, the prompts and the very "
-                f"texts of a run at its temperature, and another draft. Record it with the "
-                f"settings of {', '.join(str(one.folder) for one in runs)}"
+                f"second draft, run {run.folder}: it needs another draft, and the target, the "
+                "prompts and the very texts of a run of the page at its temperature. Record it "
+                "with the settings of that run"
             )
 
 
