@@ -392,12 +392,10 @@ def test_the_tour_by_the_keyboard_alone(tiny):
     for _ in range(tiny.evaluate("explore.view.steps.length")):
         assert focused(tiny)[0] == "tour"
         assert tiny.inner_text("#tour-answer") == ""
-        assert tiny.locator("#tour-guesses button").count() == 3
         while focused(tiny)[0] != "tour-show":
             tiny.keyboard.press("Tab")
         tiny.keyboard.press("Enter")
-        assert tiny.inner_text("#tour-answer") != ""
-        assert focused(tiny)[0] == "tour-next"
+        assert tiny.inner_text("#tour-answer") and focused(tiny)[0] == "tour-next"
         tiny.keyboard.press("Enter")
     assert "The end of the tour" in tiny.inner_text("#tour-name")
 
