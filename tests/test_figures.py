@@ -3,7 +3,7 @@ column. Helpers draw the numbers that they get.
 """
 
 import re
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 import matplotlib
 
@@ -16,6 +16,7 @@ from matplotlib.text import Text
 from numpy.testing import assert_allclose
 from pandas.testing import assert_frame_equal
 
+from speclab.estimates import NUMBERS
 from speclab.plain import read_json
 from speclab.show import drawings, figure_files, figures, style, tables
 from speclab.study.profiles import ROOT
@@ -28,7 +29,7 @@ FRAME = pd.DataFrame(
         ("hit[1]", "code", 0.8, 0.7, 0.9),
         ("hit[1]", "chat", 0.6, np.nan, np.nan),
     ],
-    columns=["estimator", "domain", "estimate", "low", "high"],
+    columns=["estimator", "domain", *NUMBERS],
 )
 CAPTION = "What code and chat have (50 %)."
 
@@ -51,40 +52,30 @@ def test_files_are_the_same_bytes_and_say_what_they_are(place, tmp_path):
     again = tmp_path / "again" / "mine" / "02"
     for folder in (place, again):
         figure_files.save_figure(points, FRAME, folder, "by-domain", CAPTION)
-    names = {f"by-domain{end}" for end in (".png", ".pdf", ".svg", "-column.pdf", "-column.png")}
-    names |= {"by-domain.csv", figure_files.CAPTIONS}
-    assert {path.name for path in place.iterdir()} == names
-    assert all((place / name).read_bytes() == (again / name).read_bytes() for name in names)
+    ends = (".csv", ".png", ".pdf", ".svg", "-column.pdf", "-column.png")
+    written = {path.name: path.read_bytes() for path in place.iterdir()}
+    assert {*written} == {figure_files.CAPTIONS, *(f"by-domain{end}" for end in ends)}
+    assert written == {path.name: path.read_bytes() for path in again.iterdir()}
     assert read_json(place / figure_files.CAPTIONS, "") == {"by-domain": CAPTION}
     assert_frame_equal(pd.read_csv(place / "by-domain.csv"), FRAME)
-    png, pdf, svg = ((place / f"by-domain.{kind}").read_bytes() for kind in ("png", "pdf", "svg"))
     assert figures.plt.imread(place / "by-domain.png").shape[1] == 1400
+    pdf, svg = (written[f"by-domain.{kind}"] for kind in ("pdf", "svg"))
     assert b"/Title (by domain \\(02, mine\\))" in pdf and CAPTION[:4].encode() in pdf
     assert b"CreationDate" not in pdf and b"/Type3" not in pdf.replace(b" ", b"")
     assert b">code</text>" in svg and b"<image" not in svg
-    assert b"Software" not in png
-    sizes = [
-        float(re.search(rb"/MediaBox \[ 0 0 ([\d.]+)", path.read_bytes())[1]) / 72
-        for path in (place / "by-domain.pdf", place / "by-domain-column.pdf")
-    ]
-    assert_allclose(sizes, [style.TWO_COLUMNS, style.ONE_COLUMN])
+    assert b"Software" not in written["by-domain.png"]
 
 
 def test_pdfs_have_no_title(place):
-    """A paper has its own captions."""
-    for slug, title in (("bare", ""), ("told", "Code is accepted more often than chat")):
+    """A paper has its own captions. The pictures are as wide as its columns."""
+    for slug, title in (("bare", ""), ("titled", "Code is accepted more often than chat")):
         figure_files.save_figure(points, FRAME, place, slug, CAPTION, title)
-    bare, told = ([*place.glob(f"{slug}*.pdf")] for slug in ("bare", "told"))
-    heights = [
-        [re.search(rb"/MediaBox \[ (.+?) \]", path.read_bytes())[1] for path in sorted(paths)]
-        for paths in (bare, told)
-    ]
-    assert heights[0] == heights[1] and len(heights[0]) == 2
-    svgs = [(place / f"{slug}.svg").read_text() for slug in ("bare", "told")]
-    assert ["Code is accepted" in re.sub("<title>.*?</title>", "", svg) for svg in svgs] == [
-        False,
-        True,
-    ]
+    for end, inches in (("", style.TWO_COLUMNS), ("-column", style.ONE_COLUMN)):
+        pdfs = [(place / f"{slug}{end}.pdf").read_bytes() for slug in ("bare", "titled")]
+        bare, titled = (re.search(rb"/MediaBox \[ 0 0 ([\d.]+) (.+?) \]", pdf) for pdf in pdfs)
+        assert bare[0] == titled[0] and float(bare[1]) == pytest.approx(72 * inches)
+    svg = re.sub("<title>.*?</title>", "", (place / "titled.svg").read_text())
+    assert "Code is accepted" in svg
 
 
 @pytest.mark.parametrize("inches", [style.TWO_COLUMNS, style.ONE_COLUMN])
@@ -163,39 +154,31 @@ def test_names_are_shown_as_they_are():
 # ---- what is drawn -------------------------------------------------------------------------------
 
 
-def test_drawn_are_estimates_and_ends():
+@pytest.mark.parametrize("horizontal", [False, True])
+def test_drawn_are_estimates_and_ends(horizontal):
     with figures.styled():
-        for horizontal in (False, True):
-            _, axes = figures.subplots()
-            figures.interval_bars(FRAME, axes, x="estimator", horizontal=horizontal)
-            assert [c.get_label() for c in axes.containers] == ["code", "chat"]
-            points = [c.lines[0].get_xydata() for c in axes.containers]
-            value, place = (0, 1) if horizontal else (1, 0)
-            assert_allclose(points[0][:, value], [0.7, 0.8])
-            assert_allclose(points[1][:, value], [0.5, 0.6])
-            assert (points[0][:, place] < points[1][:, place]).all(), (
-                "series stand side by side, not on each other"
-            )
-            segment = axes.containers[0].lines[2][0].get_segments()[0]
-            assert_allclose(segment[:, value], [0.6, 0.75])
-            ticks = axes.get_yticklabels() if horizontal else axes.get_xticklabels()
-            assert [t.get_text() for t in ticks] == ["alpha", "hit[1]"]
+        _, axes = figures.subplots()
+        figures.interval_bars(FRAME, axes, x="estimator", horizontal=horizontal)
+    code, chat = axes.containers
+    value, place = (0, 1) if horizontal else (1, 0)
+    (first, second), segment = (one.lines[0].get_xydata() for one in (code, chat)), code.lines[2][0]
+    assert_allclose(first[:, value], [0.7, 0.8])
+    assert_allclose(second[:, value], [0.5, 0.6])
+    assert (first[:, place] < second[:, place]).all(), "series stand side by side"
+    assert_allclose(segment.get_segments()[0][:, value], [0.6, 0.75])
+    ticks = axes.get_yticklabels() if horizontal else axes.get_xticklabels()
+    assert [tick.get_text() for tick in ticks] == ["alpha", "hit[1]"]
 
 
 def test_lines_with_bands():
-    frame = pd.DataFrame(
-        {
-            "gamma": [2, 1, 3],
-            "made": ["replayed", "replayed", "decoded"],
-            "estimate": [2.1, 1.1, 7.0],
-            "low": [1.0, 1.0, 6.0],
-            "high": [3.0, 2.5, 8.0],
-        }
-    )
-    only = {"made": ["replayed"]}
-    figure = figures.facets(frame, "gamma", hue="made", only=only)
+    rows = [
+        ("replayed", 2, 2.1, 1.0, 3.0),
+        ("replayed", 1, 1.1, 1.0, 2.5),
+        ("decoded", 3, 7.0, 6.0, 8.0),
+    ]
+    frame = pd.DataFrame(rows, columns=["made", "gamma", *NUMBERS])
+    figure = figures.facets(frame, "gamma", hue="made", only={"made": ["replayed"]})
     (line,) = figure.axes[0].lines
-    assert line.get_color() == figures.looks_of(["replayed"], "made")["replayed"]["color"]
     assert line.get_xydata().tolist() == [[1, 1.1], [2, 2.1]], "sorted by x"
     (band,) = figure.axes[0].collections
     corners = {tuple(corner) for corner in band.get_paths()[0].vertices}
@@ -204,36 +187,30 @@ def test_lines_with_bands():
 
 def test_panels_hold_their_own_rows_and_share_ticks():
     figure = figures.facets(FRAME[:3], "estimator", columns="domain", kind="points")
-    titles = [axes.get_title(loc="left") + axes.get_title() for axes in figure.axes]
-    assert titles == ["code", "chat"]
-    code, chat = (axes.containers for axes in figure.axes)
-    heights = [bars.lines[0].get_ydata().tolist() for bars in (*code, *chat)]
-    assert heights == [[0.7, 0.8], [], [], [0.5]]
+    assert [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes] == [
+        "code",
+        "chat",
+    ]
+    bars = [one for axes in figure.axes for one in axes.containers]
+    assert [one.lines[0].get_ydata().tolist() for one in bars] == [[0.7, 0.8], [], [], [0.5]]
     for axes in figure.axes:
         assert [tick.get_text() for tick in axes.get_xticklabels()] == ["alpha", "hit[1]"]
-
-
-def frame_of(domains, panels):
-    """Estimates of this many domains and panels, all with long names."""
-    rows = [
-        (f"panel number {panel}", f"a longer name of category {domain}", 0.5, 0.4, 0.6)
-        for panel in range(panels)
-        for domain in range(domains)
-    ]
-    return pd.DataFrame(rows, columns=["name", "domain", "estimate", "low", "high"])
 
 
 @pytest.mark.parametrize("kind", ["lines", "points", "bars"])
 @pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
 @pytest.mark.parametrize(("domains", "panels"), [(1, 1), (4, 2), (12, 6)])
 def test_a_figure_of_any_size_is_legible_and_fits_a_page(kind, width, domains, panels):
-    frame = frame_of(domains, panels)
-    x = "domain"
-    if kind == "lines":
-        frame, x = pd.concat([frame.assign(gamma=1), frame.assign(gamma=2)]), "gamma"
-    figure = figure_files.draw_styled(
-        lambda: figures.facets(frame, x, columns="name", kind=kind, y="share of tokens"), width
-    )
+    """All names are long."""
+    names = [f"a longer name of category {domain}" for domain in range(domains)]
+    frame = pd.DataFrame(
+        product(range(panels), names, (1, 2)), columns=["panel", "domain", "gamma"]
+    ).assign(estimate=0.5, low=0.4, high=0.6)
+    if kind != "lines":
+        frame = frame[frame["gamma"] == 1]
+    options = {"columns": "panel", "kind": kind, "y": "share of tokens"}
+    x = "gamma" if kind == "lines" else "domain"
+    figure = figure_files.draw_styled(lambda: figures.facets(frame, x, **options), width)
     assert figure.get_figwidth() == width and figure.get_figheight() <= style.TALLEST
     assert min(text.get_fontsize() for text in figure.findobj(Text)) >= 6
     inside = figure.bbox.padded(3)
@@ -241,18 +218,13 @@ def test_a_figure_of_any_size_is_legible_and_fits_a_page(kind, width, domains, p
         box = label.get_window_extent()
         assert inside.x0 <= box.x0 and box.x1 <= inside.x1
     for axes in figure.axes:
-        if axes.axison:
-            assert axes.get_window_extent().height > 10
-            title = axes._left_title.get_window_extent()
-            assert title.width <= axes.get_window_extent().width + 15
-            names = [name.get_window_extent() for name in axes.get_xticklabels()]
-            for one, other in pairwise(names):
-                assert one.x1 <= other.x0 + 1, "no name stands on its neighbour"
+        names_under = [name.get_window_extent() for name in axes.get_xticklabels()]
+        assert all(one.x1 <= other.x0 + 1 for one, other in pairwise(names_under))
+        assert not axes.axison or axes.get_window_extent().height > 10
     if kind != "lines":
-        first = figure.axes[0]
-        labels = [*first.get_xticklabels(), *first.get_yticklabels()]
-        shown = [name.get_text().replace("\n", " ") for name in labels]
-        assert {*frame["domain"]} <= {*shown}, "under the groups, or beside them"
+        labels = [*figure.axes[0].get_xticklabels(), *figure.axes[0].get_yticklabels()]
+        shown = {label.get_text().replace("\n", " ") for label in labels}
+        assert {*names} <= shown, "under the groups, or beside them"
 
 
 def test_a_label_says_percent():
@@ -268,27 +240,24 @@ def test_a_label_says_percent():
 
 def tree_of(tree, accepted):
     """Data of a drawn tree with made-up probabilities."""
-    count = tree.size + 1
-    labels = [f" t{i}" for i in range(count)]
-    odds = np.linspace(0.9, 0.1, count)
-    return drawings.tree_frame(tree, labels, odds, odds / 2, np.isin(np.arange(count), accepted))
-
-
-TREE = tree_of(static_tree(3, 2, 8), [1, 3, 8])
+    nodes = np.arange(tree.size + 1)
+    odds = np.linspace(0.9, 0.1, len(nodes))
+    labels = [f" t{node}" for node in nodes]
+    return drawings.tree_frame(tree, labels, odds, odds / 2, np.isin(nodes, [0, *accepted]))
 
 
 def test_drawn_tree_shows_every_token_with_its_probabilities():
+    frame = tree_of(static_tree(3, 2, 8), [1, 3, 8])
     with figures.styled():
-        axes = drawings.draw_tree(TREE).axes[0]
-    rows = TREE[1:].itertuples()
-    texts = [f"␣t{row.node}\nq {row.q:.2f}  p {row.p:.2f}" for row in rows]
-    assert [t.get_text() for t in axes.texts] == ["␣t0", *texts]
-    widths = [line.get_linewidth() for line in axes.lines]
-    assert (np.array(widths) > 2).tolist() == TREE["accepted"][1:].tolist()
-    children = TREE.index[(TREE["parent"] == 1) & (TREE["node"] > 0)]
-    heights = [axes.texts[n].get_position()[1] for n in children]
-    assert heights == sorted(heights), "the draft's best on top: the y axis points down"
-    assert axes.yaxis_inverted()
+        axes = drawings.draw_tree(frame).axes[0]
+    texts = [f"␣t{row.node}\nq {row.q:.2f}  p {row.p:.2f}" for row in frame[1:].itertuples()]
+    assert [text.get_text() for text in axes.texts] == ["␣t0", *texts]
+    thick = [line.get_linewidth() > 2 for line in axes.lines]
+    assert thick == frame["accepted"][1:].tolist()
+    heights = [text.get_position()[1] for text in axes.texts]
+    assert heights[1] < heights[2] and heights[3] < heights[4] and axes.yaxis_inverted(), (
+        "the draft's best stands on top"
+    )
 
 
 @pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
@@ -309,22 +278,24 @@ def test_of_a_large_tree_the_accepted_and_likeliest_tokens_are_drawn(width):
 def test_a_table_is_numbers_to_compute_with_and_cells_to_print(tmp_path):
     cells = pd.DataFrame({"a_b": ["$5 & 3 %", "−1"], "code": ["0.70 [0.60, 0.75]", None]})
     words = {"caption": "Share of `hit[1]` (95 %).", "label": "02-shares"}
-    values, page = tables.export(FRAME, tmp_path, "shares", cells=cells, **words)
+    values, tex = tables.export(FRAME, tmp_path, "shares", cells=cells, **words)
     assert_frame_equal(pd.read_csv(values), FRAME)
-    text = page.read_text(encoding="utf-8")
-    begun, ended = (re.findall(rf"\\{word}{{(\w+)}}", text) for word in ("begin", "end"))
-    assert begun == ["table", "tabular"] and ended == begun[::-1]
-    assert r"\caption{Share of hit[1] (95 \%).}" in text and r"\label{tab:02-shares}" in text
-    assert r"\$5 \& 3 \% & 0.70 [0.60, 0.75] \\" in text and r"$-$1 & -- \\" in text
-    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
-    assert r"\begin{tabular}{lr}" in text, (
-        "a column of numbers, also of missing ones, is on the right"
-    )
-    of_name = tables.export(FRAME, tmp_path, "best-gamma")[1].read_text(encoding="utf-8")
-    assert r"\caption{best gamma}" in of_name and r"\label{tab:best-gamma}" in of_name
+    text = tex.read_text(encoding="utf-8")
+    for part in (
+        r"\caption{Share of hit[1] (95 \%).}",
+        r"\label{tab:02-shares}",
+        r"\$5 \& 3 \% & 0.70 [0.60, 0.75] \\",
+        r"$-$1 & -- \\",
+        r"\begin{tabular}{lr}",  # a column of numbers, also of missing ones, is on the right
+    ):
+        assert text.count(part) == 1, part
+    text = tables.export(FRAME, tmp_path, "best-gamma", is_wide=True)[1].read_text("utf-8")
+    for part in (
+        r"\caption{best gamma}",
+        r"\begin{table*}",
+        "alpha & code & 0.700 & 0.600 & 0.750",
+    ):
+        assert part in text
     long = pd.concat([FRAME] * 4)  # 16 rows
-    for more, begins in (({"is_wide": True}, "table*"), ({}, "table")):
-        text = tables.export(FRAME, tmp_path, "wide", **more)[1].read_text(encoding="utf-8")
-        assert f"\\begin{{{begins}}}" in text and "alpha & code & 0.700 & 0.600 & 0.750" in text
-    text = tables.export(long, tmp_path, "long")[1].read_text(encoding="utf-8")
+    text = tables.export(long, tmp_path, "long")[1].read_text("utf-8")
     assert r"\begin{longtable}{llrrr}" in text and r"\begin{table}" not in text

@@ -75,7 +75,7 @@ def pack_runs(
     texts = [_in_order(run, per_domain) for run in [*runs, *second]]
     names = draft_names(runs, second)
     used = _token_ids(texts)
-    columns = {}
+    columns: dict[str, np.ndarray] = {}
     for number, text in enumerate(texts):
         made = _columns(text, used)
         if encoded and text.profile["temperature"] == 0:
@@ -132,9 +132,9 @@ def check_second(runs: Sequence[Run], second: Sequence[Run]) -> None:
         first = firsts.pop(run.manifest["profile"]["temperature"], None)
         if first is None or not _is_second_draft(first, run):
             raise ValueError(
-                f"second draft, run {run.folder}: it needs the target, the prompts and the very "
-                f"texts of a run at its temperature, and another draft. Record it with the "
-                f"settings of {', '.join(str(one.folder) for one in runs)}"
+                f"second draft, run {run.folder}: it needs another draft, and the target, the "
+                "prompts and the very texts of a run of the page at its temperature. Record it "
+                "with the settings of that run"
             )
 
 
