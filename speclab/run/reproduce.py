@@ -96,14 +96,19 @@ def stamp_of(call: Call, name: str) -> Any:
 
 def current(call: Call, notebook: Notebook) -> Any:
     """The stamp of a notebook's last run, if another run would end alike: the inputs are the same,
-    and all that it wrote is there, or the files that it needs are still missing. Else None.
+    and all that it wrote is there, or what it needs is still missing. Else None.
     """
     stamp = stamp_of(call, notebook.path.stem)
-    if not stamp or stamp.digest != notebook.digest or stamp.status in (FAILED, NEEDS_MODELS):
+    if not stamp or stamp.digest != notebook.digest:
         return None
     is_new = notebook.changed.get("timing") == "new"  # it measures once more
     is_whole = all((call.build / name).is_file() for name in stamp.kept)
-    return stamp if stamp.status != DONE or (is_whole and not is_new) else None
+    is_current = {
+        DONE: is_whole and not is_new,
+        NEEDS_MODELS: pair.missing(call.profile),
+        FAILED: False,
+    }
+    return stamp if is_current.get(stamp.status, True) else None
 
 
 def tell(name: str, status: str, error: str = "", seconds: float = 0) -> None:
@@ -124,6 +129,7 @@ def open_call(
     and figures/ (default: the repository). Raises ValueError for unknown names, for values that are
     not allowed, for prompts that cannot be read, and for a notebook that differs from its source.
     """
+    # the profile, its prompts, and all names
     settings = load_profile(profile, overrides)
     runs.sets_asked(settings, runs.sizes_of(settings))
     of_profile = parameters.of_profile(settings)
@@ -136,6 +142,7 @@ def open_call(
     named = {"profile": profile, "overrides": absolute(overrides, settings)}
     folders = [(out or ROOT).resolve() / kind / settings.name for kind in ("build", "figures")]
     call = Call(settings, named, *folders, [])
+    # each notebook's values, whether the study has enough for it, and what its outcome depends on
     for path, allowed in known.items():
         own = {name: value for name, value in changes.items() if name in allowed}
         given = of_profile.get(path.stem, {}) | own  # the call goes before the profile
@@ -376,6 +383,7 @@ def reproduce(call: Call, workers: int | None = None) -> int:
         new = call.build / "new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
+        # what is up to date
         for notebook in call.notebooks:
             if stamp := current(call, notebook):
                 ended.append("up to date" if stamp.status == DONE else stamp.status)
@@ -388,6 +396,7 @@ def reproduce(call: Call, workers: int | None = None) -> int:
         os.environ |= dict.fromkeys(("IPYTHONDIR", "SPECLAB_OUT"), str(new))
         ended += run_all(call, [one for one in stale if one.is_timed], 1)
         ended += run_all(call, [one for one in stale if not one.is_timed], at_once)
+        # a call that was killed may have left older pages
         page, stamps = call.build / "index.html", call.build.glob("[0-9]*.json")
         if not page.is_file() or page.stat().st_mtime < max(one.stat().st_mtime for one in stamps):
             write_report(call)
