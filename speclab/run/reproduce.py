@@ -86,7 +86,7 @@ class Call:
     notebooks: list[Notebook]
 
 
-def stamp_of(call: Call, name: str) -> Any:
+def last_stamp(call: Call, name: str) -> Any:
     """The outcome of a notebook's last run, as `finish` writes it; None if it is missing or was
     edited.
     """
@@ -98,7 +98,7 @@ def current(call: Call, notebook: Notebook) -> Any:
     """The stamp of a notebook's last run, if another run would end alike: the inputs are the same,
     and all that it wrote is there, or what it needs is still missing. Else None.
     """
-    stamp = stamp_of(call, notebook.path.stem)
+    stamp = last_stamp(call, notebook.path.stem)
     if not stamp or stamp.digest != notebook.digest:
         return None
     is_new = notebook.changed.get("timing") == "new"  # it measures once more
@@ -308,7 +308,7 @@ def finish(call: Call, notebook: Notebook, status: str, error: str, seconds: flo
     and figures stay as they were.
     """
     name, page = notebook.path.stem, call.build / "new" / notebook.path.name
-    kept = getattr(stamp_of(call, name), "kept", [])
+    kept = getattr(last_stamp(call, name), "kept", [])
     if status == DONE:
         drawn = kit.drawn_in(page.parent / "figures" / call.figures.name, name)
         folder = kit.drawn_in(call.figures, name)
@@ -415,7 +415,7 @@ def write_report(call: Call) -> None:
     from speclab.explore import page as explorer
     from speclab.run import pages, report
 
-    stamps = [stamp for path in chosen([], ROOT) if (stamp := stamp_of(call, path.stem))]
+    stamps = [stamp for path in chosen([], ROOT) if (stamp := last_stamp(call, path.stem))]
     done = [stamp.name for stamp in stamps if stamp.status == DONE]
     for name in {notebook.path.stem for notebook in call.notebooks} & {*done}:
         pages.publish(call.build / f"{name}.ipynb", call.figures, done)
