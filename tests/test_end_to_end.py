@@ -49,10 +49,6 @@ AS_A_USER = "00_by_hand"  # others in kernels: test_jupyterlab, and the slow one
 PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with all files of the pairs
 
 
-def test_there_are_notebooks_without_a_gap():
-    assert [name[:2] for name in NOTEBOOKS] == [f"{i:02d}" for i in range(len(NOTEBOOKS))]
-
-
 @pytest.fixture(scope="session")
 def imported(tiny_pair):
     """All that a notebook imports, and the fonts of a figure, here: the copies of this process need
@@ -99,17 +95,17 @@ def only_what_is_shipped(monkeypatch, tmp_path):
 
 def check_done(name, out):
     """Check that a notebook's stamp is good, that it drew something, and that no cell ends in a
-    value, because a reader would see Python's representation of an object.
+    value, because a reader would see Python's representation of it. Returns its first output.
     """
-    pages = out / "build" / "tiny"
-    page = pages / f"{name}.ipynb"
-    stamp = json.loads(page.with_suffix(".json").read_text())
-    book = nbformat.read(page, as_version=4)
-    kinds = [one.output_type for cell in book.cells for one in cell.get("outputs", ())]
-    assert "execute_result" not in kinds
+    build = out / "build" / "tiny"
+    stamp = json.loads((build / f"{name}.json").read_text())
+    book = nbformat.read(build / f"{name}.ipynb", as_version=4)
+    shown = [one for cell in book.cells for one in cell.get("outputs", ())]
+    assert "execute_result" not in [one.output_type for one in shown]
     assert stamp["status"] == "done"
     assert any(file.endswith(".png") for file in stamp["kept"])
-    assert (pages / "site" / f"{name}.html").stat().st_size > 10_000
+    assert (build / "site" / f"{name}.html").stat().st_size > 10_000
+    return next(one.data["text/markdown"] for one in shown if "data" in one)
 
 
 def run_as_a_user(name, out):
@@ -118,7 +114,7 @@ def run_as_a_user(name, out):
     words = [sys.executable, "-m", "speclab", *command(name, out, changed)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    check_done(name, out)
+    assert check_done(name, out).startswith("**Answer.** "), "the kernel puts it in its place"
 
 
 @pytest.fixture
@@ -154,13 +150,11 @@ def check_tables(name, out):
     number = name[:2]
     [folder] = [path for path in (out / "figures").glob(f"*/{number}") if path.is_dir()]
     golden = GOLDEN / number
+    written = sorted(path.name for path in folder.glob("*.csv"))
     if os.environ.get("GOLDEN") == "write":
         shutil.rmtree(golden, ignore_errors=True)
-        golden.mkdir(parents=True)
-        for path in folder.glob("*.csv"):
-            shutil.copy(path, golden)
-    written = sorted(path.name for path in folder.glob("*.csv"))
-    assert written == sorted(path.name for path in golden.glob("*.csv"))
+        shutil.copytree(folder, golden, ignore=lambda _, names: {*names}.difference(written))
+    assert written == sorted(os.listdir(golden))
     for table in written:
         found, expected = (pd.read_csv(where / table) for where in (folder, golden))
         if f"{number}/{table}" in MADE_HERE:

@@ -9,18 +9,18 @@ each element.
 import ast
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from speclab.cli.run_plan import chosen
-from speclab.plain import brief, near, notice, read_json
+from speclab.plain import Facts, brief, near, notice, read_json
 from speclab.study.profiles import ROOT, Profile
 
 OF_PAIR = ("profile", "overrides")  # they are checked as a profile, not here
 LINE = re.compile(r"^(\w+): \w+ = (.+?)(?:  # ([^;\n]*).*)?$", re.MULTILINE)
-# parameters that notebooks no longer have, by what to do instead
+# what to do instead of parameters that notebooks do not have or no longer have
 GONE = {
+    "it chooses the pair: pass it as --profile and --set": "profile overrides",
     "a test holds the decoder equal to the replay": "decoded_gammas decoded_prompts",
     "notebook 10 measures time": "decoded_gamma decoded_prompts_per_domain decoded_tokens rounds "
     "pass_repeats pass_tries new_tokens check_prompts check_repeats probes probe_prompts",
@@ -40,92 +40,93 @@ GONE = {
     "use max_gamma": "largest_gamma",
     "intervals are 95 % intervals": "level",
 }
+WHY_GONE = {name: why for why, names in GONE.items() for name in names.split()}
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(NamedTuple):
     """The default of a parameter, and its allowed values in words."""
 
     default: Any
     allowed: str
 
 
+def cells_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
+    """(kind, text, tags) of every cell of a notebook, which may be its .py."""
+    if notebook.suffix == ".py":
+        import jupytext  # lazy: takes a second
+
+        book = jupytext.read(notebook)
+    else:
+        book = read_json(notebook, "`make notebooks` writes it from its .py")
+    return [
+        (cell["cell_type"], "".join(cell["source"]).strip(), cell["metadata"].get("tags", []))
+        for cell in book["cells"]
+    ]
+
+
 def parameters_of(notebook: Path) -> dict[str, Parameter]:
-    """The parameters of a notebook by name, from its parameters cell."""
-    book = read_json(notebook, "`make notebooks` writes it from its .py")
-    tagged = [cell for cell in book["cells"] if "parameters" in cell["metadata"].get("tags", ())]
-    lines = LINE.findall("".join(line for cell in tagged for line in cell["source"]))
-    return {name: Parameter(ast.literal_eval(default), allowed) for name, default, allowed in lines}
-
-
-def why_gone(name: str) -> str:
-    """What to do without a parameter that notebooks no longer have; "" for any other name."""
-    return next((why for why, names in GONE.items() if name in names.split()), "")
+    """The parameters of a notebook by name, from its parameters cell, but those OF_PAIR."""
+    text = "\n".join(text for _, text, tags in cells_of(notebook) if "parameters" in tags)
+    return {
+        name: Parameter(ast.literal_eval(default), allowed)
+        for name, default, allowed in LINE.findall(text)
+        if name not in OF_PAIR
+    }
 
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ValueError for an unknown parameter (papermill only warns), and for a parameter that
-    chooses the pair, because the folders would then belong to another pair.
-    """
+    """Raise ValueError for an unknown parameter; papermill only warns."""
     for name in given:
-        if name in OF_PAIR:
-            raise ValueError(
-                f"parameter {name!r} chooses the pair: pass it as --profile and --set "
-                "(make: PROFILE=… SET=…)"
-            )
         if name not in known:
-            raise ValueError(f"parameter {name!r}: {why_gone(name) or near(name, known)}")
+            raise ValueError(f"parameter {name!r}: {WHY_GONE.get(name) or near(name, known)}")
 
 
-def of_profile(profile: Profile) -> dict[str, dict[str, Any]]:
+def of_profile(profile: Profile) -> dict[str, Facts]:
     """The parameters that a profile sets in single notebooks, by notebook. Those that are GONE are
     reported and left out. Raises ValueError for unknown notebooks and names, and as `values_of`.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Facts] = {}
     for notebook, values in profile.notebooks.items():
         [path] = chosen([notebook], ROOT)
-        known, there = parameters_of(path), found.setdefault(path.stem, {})
-        for name, value in values.items():
-            if name not in known and why_gone(name):
-                notice(f"{profile.name}: {notebook}: {name!r} is ignored: {why_gone(name)}")
-            else:
-                there[name] = value
-        check_names(there, known)
-        values_of(there, known)
+        known, given = parameters_of(path), found.setdefault(path.stem, {})
+        given |= values
+        for name in values.keys() & WHY_GONE - known.keys():
+            notice(f"{profile.name}: {notebook}: {name!r} is ignored: {WHY_GONE[name]}")
+            del given[name]
+        check_names(given, known)
+        values_of(given, known)
     return found
 
 
-def values_of(given: dict[str, Any], known: dict[str, Parameter]) -> dict[str, Any]:
+def values_of(given: Facts, known: dict[str, Parameter]) -> Facts:
     """The values of all parameters, given ones before defaults. Raises ValueError for a value that
     has another type than the default, or is not allowed.
     """
     values = {name: given.get(name, parameter.default) for name, parameter in known.items()}
-    for name, value in values.items():
-        usual, allowed = known[name].default, known[name].allowed
-        if name not in OF_PAIR and not is_allowed(value, usual, allowed, values):
+    for name, (usual, allowed) in known.items():
+        if not is_allowed(values[name], usual, allowed, values):
             raise ValueError(
-                f"parameter {name}={brief(value)}: allowed is {allowed}, in the form of {usual!r}"
+                f"parameter {name}={brief(values[name])}: allowed is {allowed}, in the form of "
+                f"{usual!r}"
             )
     return values
 
 
-def is_allowed(value: Any, usual: Any, allowed: str, values: dict[str, Any]) -> bool:
+def is_allowed(value: Any, usual: Any, allowed: str, values: Facts) -> bool:
     """Whether a value has the type of its default `usual` and is within the allowed values.
 
     Whole numbers count as numbers too. The first element of a list or dict sets the type of all its
     elements, and an empty default means numbers. A list may be empty only if anything is allowed or
     the default is empty. values: all parameters, for ranges that end at another parameter.
     """
-    kinds = (int, float) if isinstance(usual, float) else (type(usual),)
-    if type(value) not in kinds:
+    if type(value) is not type(usual) and (type(value), type(usual)) != (int, float):
         return False
     if isinstance(usual, dict):
         return is_allowed([*value.values()], [*usual.values()], allowed, values)
     if isinstance(usual, list):
         is_enough = bool(value or not usual or allowed == "any")
-        return is_enough and all(
-            is_allowed(one, [*usual, 0.0][0], allowed, values) for one in value
-        )
+        like = [*usual, 0.0][0]
+        return is_enough and all(is_allowed(one, like, allowed, values) for one in value)
     if allowed.startswith("one of "):
         return str(value) in allowed.removeprefix("one of ").split(", ")
     low, to, high = allowed.partition(" to ")

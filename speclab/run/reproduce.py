@@ -1,15 +1,13 @@
 """`make reproduce`: run the numbered notebooks, each only if something it depends on has changed.
 
-Runs that they need and that are not recorded yet are recorded first, in a process of its own. Then
-notebooks with a cell tagged `timed` run, each alone, because they measure time. Then the others
-run, two at once, each in a kernel of this interpreter. The results are
-build/<profile>/NN_name.ipynb, the HTML page, and a stamp NN_name.json. At the end of a call the
-notebook is also written as Markdown, in README.md of its figures' folder. A failed notebook is kept
-as NN_name.failed.ipynb. A notebook that lacks models or files is not a failure. After an
-interruption, the same command continues from the stamps.
+Runs that they need and that are not recorded yet are recorded first, in processes of their own.
+Then notebooks with a cell tagged `timed` run, each alone, because they measure time. Then the
+others run, two at once, each in a kernel of this interpreter. The results are
+build/<profile>/NN_name.ipynb, its pages, and a stamp NN_name.json. A notebook that lacks models or
+files is not a failure. After an interruption, the same command continues from the stamps.
 
-Notebooks write below build/<profile>/new. Figures take the place of earlier ones by a rename, when
-their notebook has ended well (`replace_folder`).
+Notebooks write below build/<profile>/new, where a failed one stays until the next call. Figures
+take the place of earlier ones by a rename, when their notebook has ended well (`replace_folder`).
 
 One hash covers everything that a notebook's outcome depends on (`digest`): its cells, its
 parameters, the profile, the code of the kit, and the files that the notebook or this code lists in
@@ -24,6 +22,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -34,44 +33,27 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jupytext
-import nbformat
-import papermill
 import psutil
-from ipykernel.kernelspec import write_kernel_spec
-from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
 from speclab.cli import pair
 from speclab.cli.run_plan import JUDGED, chosen, runs_asked
-from speclab.explore import page as explorer
-from speclab.models.folder import ModelFolder, pair_digests
-from speclab.plain import digest_of, one_line, say_once, sha256_of
-from speclab.run import (
-    DONE,
-    FAILED,
-    LEFT_OUT,
-    NEEDS_FILES,
-    NEEDS_MODELS,
-    pages,
-    parameters,
-    report,
-)
+from speclab.models.folder import pair_digests
+from speclab.plain import Facts, digest_of, one_line, say_once, sha256_of
+from speclab.run import DONE, FAILED, LEFT_OUT, NEEDS_FILES, NEEDS_MODELS, parameters
 from speclab.show import notebook as kit
 from speclab.study import runs
 from speclab.study.place import folder_of
-from speclab.study.profiles import MODELS, ROOT, Profile, load_profile
-from speclab.study.prompts import HUB_SETS, MIRROR
+from speclab.study.profiles import ROOT, Profile, load_profile
+from speclab.study.prompts import MIRROR
 
+sha256_once = cache(sha256_of)  # a file is read once per call
 LISTED = re.compile(r"^READS = (\[[^]]*\])", re.MULTILINE)
 STYLE = "$SPECLAB_STYLE"  # as the module that draws lists it
 UNREAD = ("cli", "run", "explore")  # folders of the package that change no outcome
-SHIPPED = ("requirements.lock", "notebooks/profiles", "data/traces")
+SHIPPED = ("requirements.lock", "notebooks/profiles", "data/traces", f"${runs.PLACE}")
 FOLDERS = ("SPECLAB_MODELS", MIRROR, runs.PLACE, "SPECLAB_AUTHOR_RECORDS")
 LEAST_MEMORY = 6e9  # bytes, for two notebooks at once
-ENDS = {DONE: ".ipynb", FAILED: ".failed.ipynb"}  # of the pages that are kept
-OLD = ".old"  # suffix of a folder of figures while it is replaced
-KEEPS = "(with its earlier style: another run would measure other times)"
 STILL = "Notebooks that only read recordings still run."
 # errors that a notebook raises if it lacks something
 NEEDS = {"ModelsMissing": NEEDS_MODELS, "FilesMissing": NEEDS_FILES, "LeftOut": LEFT_OUT}
@@ -79,49 +61,54 @@ NEEDS = {"ModelsMissing": NEEDS_MODELS, "FilesMissing": NEEDS_FILES, "LeftOut": 
 
 @dataclass(frozen=True)
 class Notebook:
-    """A numbered notebook: the values of its parameters that differ from their defaults, whether a
-    cell measures time, and the digest of everything that its outcome depends on.
+    """A numbered notebook: the values of its parameters that the profile or the call changes, those
+    that the call changes, whether a cell measures time, and the digest of all that its outcome
+    depends on.
     """
 
     path: Path
-    changed: dict[str, Any]
+    changed: Facts
+    of_call: Facts
     is_timed: bool
     digest: str
-
-    @property
-    def name(self) -> str:
-        """The name without suffix, such as 02_gamma_sweep."""
-        return self.path.stem
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of `make reproduce`: the checked profile, the notebooks to run, the folder for
-    build/ and figures/, and the arguments `given` to `open_call`.
+    """One call of `make reproduce`: the checked profile as it was `named`, with its overrides, the
+    notebooks to run, and the folders for pages with their stamps and for the profile's figures.
     """
 
     profile: Profile
+    named: Facts
+    build: Path
+    figures: Path
     notebooks: list[Notebook]
-    place: Path
-    given: dict[str, Any]
 
-    @property
-    def build(self) -> Path:
-        """The folder for pages and stamps."""
-        return self.place / "build" / self.profile.name
 
-    @property
-    def figures(self) -> Path:
-        """The folder of the profile's figures."""
-        return self.place / "figures" / self.profile.name
+def last_stamp(call: Call, name: str) -> Any:
+    """The outcome of a notebook's last run, as `finish` writes it; None if it is missing or was
+    edited.
+    """
+    with suppress(runs.Damaged):
+        return SimpleNamespace(**runs.read_facts(call.build / f"{name}.json", "run it again"))
 
-    def stamp(self, name: str) -> SimpleNamespace | None:
-        """The outcome of a notebook's last run, as `finish` writes it; None if it is missing or was
-        edited.
-        """
-        with suppress(runs.Damaged):
-            return SimpleNamespace(**runs.read_facts(self.build / f"{name}.json", "run it again"))
+
+def current(call: Call, notebook: Notebook) -> Any:
+    """The stamp of a notebook's last run, if another run would end alike: the inputs are the same,
+    and all that it wrote is there, or what it needs is still missing. Else None.
+    """
+    stamp = last_stamp(call, notebook.path.stem)
+    if not stamp or stamp.digest != notebook.digest:
         return None
+    is_new = notebook.changed.get("timing") == "new"  # it measures once more
+    is_whole = all((call.build / name).is_file() for name in stamp.kept)
+    is_current = {
+        DONE: is_whole and not is_new,
+        NEEDS_MODELS: pair.missing(call.profile),
+        FAILED: False,
+    }
+    return stamp if is_current.get(stamp.status, True) else None
 
 
 def tell(name: str, status: str, error: str = "", seconds: float = 0) -> None:
@@ -133,7 +120,7 @@ def tell(name: str, status: str, error: str = "", seconds: float = 0) -> None:
 
 
 def open_call(
-    profile: str, wanted: Sequence[str], overrides: dict, changes: dict, out: Path | None = None
+    profile: str, wanted: Sequence[str], overrides: Facts, changes: Facts, out: Path | None = None
 ) -> Call:
     """Check the arguments of `make reproduce`.
 
@@ -142,46 +129,52 @@ def open_call(
     and figures/ (default: the repository). Raises ValueError for unknown names, for values that are
     not allowed, for prompts that cannot be read, and for a notebook that differs from its source.
     """
+    # the profile, its prompts, and all names
+    settings = load_profile(profile, overrides)
+    runs.sets_asked(settings, runs.sizes_of(settings))
+    of_profile = parameters.of_profile(settings)
+    known = {path: parameters.parameters_of(path) for path in chosen(wanted, ROOT)}
+    parameters.check_names(changes, {name: 0 for names in known.values() for name in names})
+    check_environment()
     # notebooks work in the kit's folder, so what they get is absolute
     if profile.endswith((".yaml", ".yml")):
         profile = str(Path(profile).absolute())
-    settings = load_profile(profile, overrides)
-    overrides = absolute(overrides, settings)
-    runs.sets_asked(settings, runs.sizes_of(settings))
-    check_environment()
-    of_profile = parameters.of_profile(settings)
-    every: dict[str, Any] = {}
-    of_pair = {"profile": profile, "overrides": overrides}
-    place = (out or ROOT).resolve()
-    call = Call(settings, [], place, of_pair | {"changes": changes})
-    for path in chosen(wanted, ROOT):
-        every |= (known := parameters.parameters_of(path))
-        # this call's parameters go before the profile's
-        values = parameters.values_of(of_profile.get(path.stem, {}) | changes | of_pair, known)
-        cells = cells_of_twins(path)
+    named = {"profile": profile, "overrides": absolute(overrides, settings)}
+    folders = [(out or ROOT).resolve() / kind / settings.name for kind in ("build", "figures")]
+    call = Call(settings, named, *folders, [])
+    # each notebook's values, whether the study has enough for it, and what its outcome depends on
+    for path, allowed in known.items():
+        own = {name: value for name, value in changes.items() if name in allowed}
+        given = of_profile.get(path.stem, {}) | own  # the call goes before the profile
+        values = parameters.values_of(given, allowed)
         if reason := kit.lacks(path.stem, settings, values.get(JUDGED, 0)):
             tell(path.stem, LEFT_OUT, reason)
-        else:
-            is_timed = any("timed" in tags for *_, tags in cells)
-            now = digest(settings, cells, values, is_timed)
-            changed = {
-                name: value for name, value in values.items() if value != known[name].default
-            }
-            call.notebooks.append(Notebook(path, changed, is_timed, now))
-    parameters.check_names(changes, every)
+            continue
+        cells = parameters.cells_of(path)
+        is_timed = any("timed" in tags for *_, tags in cells)
+        now = digest(settings, cells, values | named, is_timed)
+        notebook = Notebook(path, given | named, own, is_timed, now)
+        if not current(call, notebook):
+            check_twin(path)
+        call.notebooks.append(notebook)
     if not call.notebooks:
         raise ValueError("no notebook is left to run")
     return call
 
 
-def absolute(overrides: dict, profile: Profile) -> dict:
+def absolute(overrides: Facts, profile: Profile) -> Facts:
     """The overrides with the paths of the profile."""
-    paths: dict[str, Any] = {"prompts": profile.prompts, "traces": profile.traces}
-    paths["other_prompts"] = list(profile.others)
-    for name in MODELS:
-        paths |= dict.fromkeys((name, f"{name}.path"), getattr(profile, name).path)
-    given = {name: value for name, value in overrides.items() if not isinstance(value, dict)}
-    return overrides | {name: paths.get(name, value) for name, value in given.items()}
+    paths = {
+        "prompts": profile.prompts,
+        "other_prompts": [*profile.others],
+        "traces": profile.traces,
+        "target": profile.target.path,
+        "draft": profile.draft.path,
+    }
+    return {
+        name: value if isinstance(value, dict) else paths.get(name.removesuffix(".path"), value)
+        for name, value in overrides.items()
+    }
 
 
 def check_environment() -> None:
@@ -199,43 +192,32 @@ def check_environment() -> None:
         figures.check_style()
 
 
-def cells_of(book: nbformat.NotebookNode) -> list[tuple[str, str, list[str]]]:
-    """(kind, text, tags) of every cell."""
-    return [
-        (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", [])) for cell in book.cells
-    ]
-
-
-def cells_of_twins(path: Path) -> list:
-    """The cells of a notebook. ValueError if the .ipynb, which runs, and its .py have different
-    cells. File times cannot show which was edited, because a checkout or an autosave changes them.
+def check_twin(path: Path) -> None:
+    """ValueError if a notebook's .ipynb, which runs, and its .py have different cells. File times
+    cannot show which was edited, because a checkout or an autosave changes them.
     """
-    cells = cells_of(nbformat.read(path, as_version=4))
     source, number = path.with_suffix(".py"), path.name[:2]
-    if source.is_file() and cells_of(jupytext.read(source)) != cells:
+    if source.is_file() and parameters.cells_of(source) != parameters.cells_of(path):
         raise ValueError(
             f"{source} and {path.name} differ: `make notebooks NOTEBOOKS={number}` keeps the .py "
             f"and writes the .ipynb from it, `make sources NOTEBOOKS={number}` keeps the .ipynb"
         )
-    return cells
 
 
 # ---- what an outcome depends on ------------------------------------------------------------------
 
 
-def digest(profile: Profile, cells: list, values: dict[str, Any], is_timed: bool) -> str:
+def digest(profile: Profile, cells: list, values: Facts, is_timed: bool) -> str:
     """SHA-256 of everything that a notebook's outcome depends on. Weights that are still to be made
     count as made. Nothing is downloaded.
     """
     package = ROOT / "speclab"
     code = [path for path in package.rglob("*.py") if path.parts[len(package.parts)] not in UNREAD]
-    names = [*SHIPPED, *code, profile.prompts, *profile.others, profile.traces, f"${runs.PLACE}"]
-    # revisions of public sets are pinned, so only local copies vary
-    names += [f"${MIRROR}/{one.name}" for one in HUB_SETS.get(profile.prompts, {}).values()]
-    for folder in filter(None, map(ModelFolder.local, (profile.target, profile.draft))):
-        names += [path for path in folder.path.rglob("*") if path.suffix != ".safetensors"]
-    sources = [path.read_text("utf-8") for path in code] + [text for _, text, _ in cells]
-    for name in reads_in(sources):
+    names = [*SHIPPED, *code, profile.prompts, *profile.others, profile.traces]
+    names += [profile.target.path, profile.draft.path]
+    for name in reads_in(
+        [path.read_text("utf-8") for path in code] + [text for _, text, _ in cells]
+    ):
         value = values.get(name.strip("{}"), name)
         names += value if isinstance(value, list) else [value]
     # a style file changes no times, so a notebook that measures them keeps its figures
@@ -251,35 +233,13 @@ def reads_in(sources: Iterable[str]) -> list[str]:
 
 
 def content(names: Iterable[Path | str]) -> dict[str, str]:
-    """SHA-256 by path, of files and of all files in folders. `$NAME` stands for an environment
-    variable.
+    """SHA-256 by path, of files and of all files in folders, but not of weights and byte code.
+    `$NAME` stands for an environment variable.
     """
     places = [ROOT / os.path.expandvars(name) for name in names]
-    paths = [path for place in places for path in (place, *place.rglob("*")) if path.is_file()]
-    kept = [path for path in paths if path.suffix != ".pyc"]
-    return {os.path.relpath(path, ROOT): sha256_at(path, path.stat().st_mtime_ns) for path in kept}
-
-
-@cache
-def sha256_at(path: Path, _changed_ns: int) -> str:
-    """SHA-256 of a file, computed once per process unless the file changes."""
-    return sha256_of(path)
-
-
-def current(call: Call, notebook: Notebook) -> SimpleNamespace | None:
-    """The stamp of a notebook's last run if that had the same inputs and everything it wrote is
-    unchanged, or if it needed what is still missing.
-    """
-    stamp, page = call.stamp(notebook.name), call.build / f"{notebook.name}.ipynb"
-    if not stamp or stamp.digest != notebook.digest:
-        return None
-    is_new = notebook.changed.get("timing") == "new"  # it measures once more
-    is_current = {
-        DONE: page.is_file() and content(stamp.kept) == stamp.kept and not is_new,
-        NEEDS_MODELS: pair.missing(call.profile),
-        FAILED: False,
-    }
-    return stamp if is_current.get(stamp.status, True) else None
+    files = {path for place in places for path in (place, *place.rglob("*")) if path.is_file()}
+    read = [path for path in files if path.suffix not in (".pyc", ".safetensors")]
+    return {os.path.relpath(path, ROOT): sha256_once(path) for path in read}
 
 
 # ---- running -------------------------------------------------------------------------------------
@@ -300,23 +260,41 @@ def record(profile: Profile, kinds: Sequence[str], threads: int) -> None:
             say_once(f"{one_line(error)}. {STILL}")
 
 
+def record_missing(call: Call, notebooks: Sequence[Notebook], at_once: int) -> None:
+    """Record the runs that these notebooks need and that are not there, so that no two notebooks
+    wait for the same recording.
+    """
+    asked = runs_asked(call.profile, [notebook.path for notebook in notebooks])
+    missing = [run.kind for run in asked if not (run.here or run.refused)]
+    threads, children = kit.limit_threads() // at_once or 1, []
+    for start in range(min(at_once, len(missing))):  # each records every second run, if two do
+        given = (call.profile, missing[start::at_once], threads)
+        children.append(get_context("spawn").Process(target=record, args=given, daemon=True))
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+
+
 def execute(call: Call, notebook: Notebook) -> tuple[str, str, float]:
     """Run a notebook. Returns its status, where and why it ended ("" after success), and its
     seconds.
     """
-    name, begun = notebook.name, time.monotonic()
+    import papermill
+
+    name, begun, status, error = notebook.path.stem, time.monotonic(), DONE, ""
     tqdm.write(f"{name:<26} begins")
-    status, error = DONE, ""
     try:
         papermill.execute_notebook(
             notebook.path,
-            call.build / "new" / f"{name}.ipynb",
+            call.build / "new" / notebook.path.name,
             notebook.changed,
-            kernel_name="speclab",
+            kernel_name="python3",
             progress_bar={"desc": name, "leave": False, "disable": not sys.stderr.isatty()},
             start_timeout=300,
+            extra_arguments=["--log-level=50"],  # of the kernel
         )
-    except PapermillExecutionError as failure:
+    except papermill.PapermillExecutionError as failure:
         status, error = NEEDS.get(failure.ename, FAILED), failure.evalue.partition("\n")[0]
         if status == FAILED:
             error = f"cell [{failure.exec_count}]: {failure.ename}: {error}"
@@ -329,70 +307,61 @@ def finish(call: Call, notebook: Notebook, status: str, error: str, seconds: flo
     """Put a notebook's page, figures and stamp in place. If it did not end well, its earlier page
     and figures stay as they were.
     """
-    name, new = notebook.name, call.build / "new"
-    stamp, page = call.stamp(name), new / f"{name}.ipynb"
-    kept = stamp.kept if stamp else {}
+    name, page = notebook.path.stem, call.build / "new" / notebook.path.name
+    kept = getattr(last_stamp(call, name), "kept", [])
     if status == DONE:
-        drawn = kit.drawn_in(new / "figures" / call.figures.name, name)
-        with runs.locked(call.build.parent):  # two profiles may share a folder of figures
-            kept = replace_folder(kit.drawn_in(call.figures, name), drawn, kept)
-    changes = {n: v for n, v in notebook.changed.items() if n in call.given["changes"]}
+        drawn = kit.drawn_in(page.parent / "figures" / call.figures.name, name)
+        folder = kit.drawn_in(call.figures, name)
+        written = replace_folder(folder, drawn, {Path(path).name for path in kept})
+        page.replace(call.build / page.name)
+        kept = [page.name, *(os.path.relpath(folder / path, call.build) for path in written)]
     facts = {"name": name, "status": status, "error": error, "seconds": seconds, "kept": kept}
-    facts |= {"digest": notebook.digest, "given": call.given | {"changes": changes}}
+    facts |= {"digest": notebook.digest, "given": call.named | {"changes": notebook.of_call}}
     # the stamp comes last, because it vouches for page and figures
-    if status in ENDS:
-        page.replace(call.build / f"{name}{ENDS[status]}")
     runs.write_facts(call.build / f"{name}.json", facts, [])
-    if status == DONE:
-        (call.build / f"{name}{ENDS[FAILED]}").unlink(missing_ok=True)
     tell(name, status, error, seconds)
 
 
-def replace_folder(folder: Path, new: Path, earlier: Iterable[str]) -> dict[str, str]:
+def replace_folder(folder: Path, new: Path, earlier: set[str]) -> list[str]:
     """Replace a folder of figures by a new one, with the files of a user: those that no `earlier`
-    run wrote. Returns the new checksums. The last steps are renames, so an interruption cannot
-    leave a mixture, and the next call completes them (`clean`).
+    run wrote. Returns the names of the new files. The last steps are renames, so an interruption
+    cannot leave a mixture.
     """
     for place in (folder, new):
         place.mkdir(parents=True, exist_ok=True)
-    written = [path.name for path in new.iterdir()]
-    for path in folder.iterdir():
-        if os.path.relpath(path, ROOT) not in earlier and path.name not in written:
-            copy = shutil.copytree if path.is_dir() else shutil.copy2
-            copy(path, new / path.name)
-    old = folder.rename(folder.with_suffix(OLD))
+    written = os.listdir(new)
+    ours = earlier.union(written)
+    shutil.copytree(
+        folder,
+        new,
+        ignore=lambda place, _: ours if place == str(folder) else (),
+        dirs_exist_ok=True,
+    )
+    old = folder.with_suffix(".old")
+    shutil.rmtree(old, ignore_errors=True)
+    folder.rename(old)
     shutil.move(new, folder)
     shutil.rmtree(old)
-    return content(folder / name for name in written)
+    return written
 
 
-def clean(call: Call, new: Path) -> None:
-    """Complete what a killed call left."""
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir()
-    for old in call.figures.parent.glob(f"*/[0-9][0-9]{OLD}"):
-        if old.with_suffix("").is_dir():
-            shutil.rmtree(old)
-        else:
-            old.rename(old.with_suffix(""))
-
-
-def run_all(call: Call, notebooks: Sequence[Notebook], at_once: int) -> None:
-    """Run notebooks. After an interruption no kernel keeps running."""
-    os.environ["OMP_NUM_THREADS"] = str(max(kit.limit_threads() // at_once, 1))
+def run_all(call: Call, notebooks: Sequence[Notebook], at_once: int) -> list[str]:
+    """Run notebooks and return how they ended. After an interruption no kernel keeps running."""
+    os.environ["OMP_NUM_THREADS"] = str(kit.limit_threads() // at_once or 1)
+    ended = []
     with ThreadPoolExecutor(at_once) as pool:
         running = {pool.submit(execute, call, notebook): notebook for notebook in notebooks}
         try:
             for future in as_completed(running):
                 finish(call, running[future], *future.result())
-        finally:
+                ended.append(future.result()[0])
+        except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            while not all(future.done() for future in running):  # kernels may just be starting
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-                for child in psutil.Process().children(recursive=True):
-                    with suppress(psutil.Error):
-                        child.kill()
-                time.sleep(0.1)
+            for child in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    child.kill()
+            raise
+    return ended
 
 
 def places(workers: int | None) -> int:
@@ -408,66 +377,49 @@ def reproduce(call: Call, workers: int | None = None) -> int:
     """Run the notebooks that are not up to date, and write the report. Returns 0, or 1 if a
     notebook failed. workers: notebooks at once.
     """
-    begun, new = time.monotonic(), call.build / "new"
+    begun, at_once, ended, stale = time.monotonic(), places(workers), [], []
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with runs.locked(call.build), tempfile.TemporaryDirectory() as folder:
-        with runs.locked(call.build.parent):
-            clean(call, new)
-        stale = []
+    with runs.locked(call.build.parent):  # two profiles may share a folder of figures
+        new = call.build / "new"
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        # what is up to date
         for notebook in call.notebooks:
             if stamp := current(call, notebook):
-                status = "up to date" if stamp.status == DONE else stamp.status
-                keeps = notebook.is_timed and STYLE[1:] in os.environ
-                tell(notebook.name, status, KEEPS if keeps else stamp.error, stamp.seconds)
+                ended.append("up to date" if stamp.status == DONE else stamp.status)
+                tell(stamp.name, ended[-1], stamp.error, stamp.seconds)
             else:
                 stale.append(notebook)
-        # no two notebooks wait for the same recording
-        paths = [notebook.path for notebook in stale]
-        asked = runs_asked(call.profile, paths)
-        missing = [run.kind for run in asked if not (run.here or run.refused)]
-        at_once, spawn = min(places(workers), len(missing)), get_context("spawn")
-        children = []
-        for start in range(at_once):  # each process records every second run, if there are two
-            threads = max(kit.limit_threads() // at_once, 1)
-            given = (call.profile, missing[start::at_once], threads)
-            children.append(spawn.Process(target=record, args=given, daemon=True))
-        for child in children:
-            child.start()
-        for child in children:
-            child.join()
-        write_kernel_spec(Path(folder, "kernels", "speclab"), {}, ["--log-level=50"])
-        os.environ |= {"JUPYTER_PATH": folder, "JUPYTER_RUNTIME_DIR": folder}
-        os.environ |= {"IPYTHONDIR": folder, "SPECLAB_OUT": str(new)}
-        timed = [notebook for notebook in stale if notebook.is_timed]
-        run_all(call, timed, 1)
-        run_all(call, [notebook for notebook in stale if notebook not in timed], places(workers))
-        page = call.build / "index.html"
-        if stale or not page.is_file() or page.stat().st_mtime < newest_code():
+        record_missing(call, stale, at_once)
+        # kernels of this interpreter, without the user's settings
+        os.environ |= {"JUPYTER_PREFER_ENV_PATH": "1", "JUPYTER_RUNTIME_DIR": tempfile.gettempdir()}
+        os.environ |= dict.fromkeys(("IPYTHONDIR", "SPECLAB_OUT"), str(new))
+        ended += run_all(call, [one for one in stale if one.is_timed], 1)
+        ended += run_all(call, [one for one in stale if not one.is_timed], at_once)
+        # a call that was killed may have left older pages
+        page, stamps = call.build / "index.html", call.build.glob("[0-9]*.json")
+        if not page.is_file() or page.stat().st_mtime < max(one.stat().st_mtime for one in stamps):
             write_report(call)
-    spent = time.monotonic() - begun
-    print(f"{len(call.notebooks)} notebooks in {spent:.0f} s: {os.path.relpath(page)}")
-    return int(any(call.stamp(one.name).status == FAILED for one in call.notebooks))
+    counts = ", ".join(f"{count} {status}" for status, count in Counter(ended).items())
+    print(f"{counts}, in {time.monotonic() - begun:.0f} s: {os.path.relpath(page)}")
+    return int(FAILED in ended)
 
 
 # ---- after the notebooks, and before -------------------------------------------------------------
-
-
-def newest_code() -> float:
-    """When the code and the templates of pages, report and explorer last changed."""
-    folders = [ROOT / "speclab" / name for name in UNREAD]
-    files = [path for folder in folders for path in folder.rglob("*.*") if path.suffix != ".pyc"]
-    return max((path.stat().st_mtime for path in files), default=0)
 
 
 def write_report(call: Call) -> None:
     """Write the pages of this call's notebooks, the explorer and the report. Its head describes the
     profile without overrides; each notebook says what else it was run with.
     """
-    stamps = [stamp for path in chosen([], ROOT) if (stamp := call.stamp(path.stem))]
+    from speclab.explore import page as explorer
+    from speclab.run import pages, report
+
+    stamps = [stamp for path in chosen([], ROOT) if (stamp := last_stamp(call, path.stem))]
     done = [stamp.name for stamp in stamps if stamp.status == DONE]
-    for name in {notebook.name for notebook in call.notebooks} & {*done}:
+    for name in {notebook.path.stem for notebook in call.notebooks} & {*done}:
         pages.to_markdown(call.build / f"{name}.ipynb", call.figures)
-    study = load_profile(call.given["profile"])
+    study = load_profile(call.named["profile"])
     try:
         found, page = explorer.runs_there(study), call.figures / "explore.html"
         explorer.write_page(found, page, explorer.heads_there(study, found))
@@ -484,11 +436,12 @@ def text_parameters(wanted: Sequence[str]) -> set[str]:
 
 def fetch_weights(call: Call) -> None:
     """Download or convert weights that the profile's models lack, with progress. Models of the hub
-    are downloaded if a notebook of the call loads the pair itself.
+    are downloaded if a notebook that will run loads the pair itself.
     """
+    stale = [notebook.path for notebook in call.notebooks if not current(call, notebook)]
     try:
         pair.make(call.profile)
-        if any("load_pair(" in notebook.path.read_text("utf-8") for notebook in call.notebooks):
+        if any("load_pair(" in path.read_text("utf-8") for path in stale):
             pair.fetch_pair(call.profile)
     except (runs.RunError, ValueError, OSError) as error:
         print(f"{error}. {STILL}")
