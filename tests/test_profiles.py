@@ -4,8 +4,8 @@ import re
 from dataclasses import fields
 
 import pytest
+from readme import OF_HEAD, parameters_of
 
-from speclab.cli.plan import OF_HEAD, planned_pair
 from speclab.plain import parse_yaml, read_yaml
 from speclab.study import runs
 from speclab.study.profiles import (
@@ -68,11 +68,9 @@ def test_models_are_hub_ids_with_a_pinned_commit(name):
 def test_notes_hold_the_published_configurations(name):
     profile = load_profile(name)
     configs = [profile.notes.target_config, profile.notes.draft_config]
-    pair = planned_pair(profile)
-    target, draft = PARAMETERS[name]
-    assert pair[0].parameters == target
-    # of a head it is an upper bound
-    assert draft <= pair[1].parameters <= (1.6 if OF_HEAD in configs[1] else 1) * draft
+    for config, published in zip(configs, PARAMETERS[name], strict=True):
+        if OF_HEAD not in config:
+            assert parameters_of(config) == published
     context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     layers = [config.get(OF_HEAD, config) for config in configs]
     assert all(context <= layer["max_position_embeddings"] for layer in layers)

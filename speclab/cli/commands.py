@@ -96,7 +96,7 @@ CHANGES = option(
 )
 def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     """Record a run of a profile: trace, nodes and manifest."""
-    from speclab.cli import run_plan
+    from speclab.cli import pair, run_plan
     from speclab.cli.workers import engine_of
     from speclab.study import runs
 
@@ -106,7 +106,8 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     if decided := sorted(decides & changes.keys()):
         raise ValueError(f"--set {decided[0]} conflicts with --kind {kind}, which sets it; omit it")
     workers = engine_of(engine, devices, workers)
-    run_plan.fetch_models(settings, [kind])
+    if not run_plan.planned_run(settings, kind, []).here:
+        pair.fetch_pair(settings)
     if out:
         run = runs.record_run(of_kind, out, engine=workers, kind=kind)
     else:
@@ -236,7 +237,7 @@ def _export_log(folder: Path, engine: str, c: float | None) -> None:
     echo(f"# {said}")
     echo(f"# costs: assumed, c = {c:g}, v = 1 and o = 0")
     echo("# holds for chains of a draft model at T = 0; TARGET and DRAFT stand for your models")
-    click.echo(export.commands_of_log(log.passes, engine, gamma) or PLAIN_SERVER)
+    click.echo(export.commands_of_log(engine, gamma) or PLAIN_SERVER)
 
 
 def options_of(call: type) -> Callable[[Callable], Callable]:
@@ -425,14 +426,12 @@ def _plan(profile, notebooks, changes) -> None:
 
     The cost is the tokens, time and bytes of runs that are not recorded yet. Downloads nothing.
     """
-    import torch
-
     from speclab.cli.run_plan import lines_of_plan
     from speclab.run import parameters
 
     settings = load_profile(profile, changes)
     parameters.of_profile(settings)
-    for line in lines_of_plan(settings, notebooks, torch.cuda.device_count()):
+    for line in lines_of_plan(settings, notebooks):
         echo(line)
 
 
