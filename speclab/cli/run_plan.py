@@ -191,14 +191,16 @@ def lines_of_plan(profile: Profile, wanted: Sequence[str]) -> Iterator[str]:
         path: kit.lacks(path.stem, profile, profile.notebooks.get(path.stem, {}).get(JUDGED, 0))
         for path in chosen(wanted)
     }
+    # what is wrong with prompts is said before the first line
     sizes = runs.sizes_of(profile)
+    runs.sets_asked(profile, sizes)
+    planned = runs_asked(profile, [path for path, reason in lacks.items() if not reason])
     yield (
-        f"{profile.name}: {sum(sizes.values())} prompts in {len(sizes)} domains, up to "
+        f"{profile.name}: {sum(sizes.values())} prompts in {counted(len(sizes), 'domain')}, up to "
         f"{profile.max_new_tokens} tokens each, at T = 0 and T = {profile.sampled_temperature:g}."
     )
 
     # the runs, and what the missing ones take together
-    planned = runs_asked(profile, [path for path, reason in lacks.items() if not reason])
     rate = recording_rate(profile)
     width = max((len(run.kind) for run in planned), default=0)
     for run in planned:
