@@ -104,7 +104,7 @@ def test_a_notebook_and_a_parameter_that_do_not_exist_are_refused(study, block, 
     assert words in said and said.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", ["plan --notebook 14", "reproduce --notebook 03"])
+@pytest.mark.parametrize("words", ["plan --notebook 14_your_log", "reproduce --notebook 03"])
 @pytest.mark.parametrize("named", ["copy", "part", "twice"])
 def test_the_same_prompts_under_another_name_are_no_other_prompts(study, named, words, capsys):
     """Findings would be confirmed by themselves."""
