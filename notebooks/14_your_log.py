@@ -387,7 +387,7 @@ if table is not None:
 if gamma in NAMES:
     ctx.say(f"There are no options to print for {NAMES[gamma]}.")
 else:
-    print(export.commands_of_log(every, engine, int(gamma)))
+    print(export.commands_of_log(engine, int(gamma)))
 
 # %%
 answer = f"The log's requests emit {tau:.1f} tokens per target pass. "

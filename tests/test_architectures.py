@@ -92,11 +92,11 @@ def test_what_a_config_refuses_is_said_by_every_verb(study, tmp_path, capsys, pl
     said = capsys.readouterr().out
     found = re.search(rf"^do  {which}: (.*{words}.*)\n    -> (.+)$", said, re.MULTILINE)
     assert found, said
-    refusal = f"{which} {tmp_path / 'other'}: {'; '.join(found.groups())}"
+    refusal = "; ".join(found.groups())
+    assert refusal.startswith(f"{which} {tmp_path / 'other'}: ")
     assert main(["plan", "--notebook", "02", *options]) == 0
     said = capsys.readouterr().out
-    assert "Cannot record greedy, sampled" in said and refusal in said
-    assert "to record" not in said
+    assert f"Cannot be recorded: {refusal}" in said and "to record" not in said
     assert main(["record", "--out", str(out), *options]) == 2
     assert capsys.readouterr().err.strip() == f"speclab: {refusal}"
     assert not out.exists() and not (tmp_path / "runs").exists()
@@ -121,11 +121,10 @@ def test_a_plan_says_which_runs_do_not_fit(study, capsys):
     notebooks = ["--notebook", "06", "--notebook", "10"]
     assert main(["plan", *notebooks, *options]) == 0
     said = capsys.readouterr().out
-    assert re.search("Cannot record chain: draft .* allows 125 positions, but 128 are needed", said)
+    assert re.search("Cannot be recorded: draft .* allows 125 positions, but 128 are needed", said)
     cells = {line.split()[0]: line for line in said.splitlines() if "  " in line}
     assert "to record" in cells["greedy"] and "cannot be recorded" in cells["chain"]
     assert "1 run to record" in said
-    assert "draft: LlamaForCausalLM, 125 positions (max_position_embeddings)" in said
 
 
 # ---- all architectures ---------------------------------------------------------------------------
@@ -169,12 +168,12 @@ def outcome(kind, llama, folder, **changes):
     draft = saved(noisy(network), folder / "draft", llama)
     short = {"max_prompt_tokens": 16, "max_new_tokens": NEW, "max_packed_tokens": 64}
     profile = profile_of(target, draft).replace(**short)
-    said = doctor.answered("target", doctor.network, profile, "target", False)
-    if said.startswith("ok  target: "):
+    said = doctor.answer("target", doctor.model, profile, "target")
+    if said.startswith("ok"):
         check_texts(target, load_pair(profile))
         return "holds"
     reason = re.sub(r"\s+-> ", "; ", said.removeprefix("do  target: "))
-    with pytest.raises(ValueError, match=re.escape(f"target {target}: {reason}")):
+    with pytest.raises(ValueError, match=re.escape(reason)):
         load_pair(profile)
     return reason
 
@@ -200,8 +199,6 @@ def refused():
 def test_an_architecture_writes_its_own_texts(kind, llama, tmp_path):
     """Parallel blocks, nested settings, learned positions, experts, ..."""
     assert outcome(kind, llama, tmp_path) == "holds" and kind in named(WORK)
-    profile = profile_of(tmp_path / "target", tmp_path / "draft")
-    assert doctor.tokenizers(profile) == "agree on all 40 ids"
 
 
 @pytest.mark.slow

@@ -49,17 +49,16 @@ PURE = (
     "logs.author_records",
     "explore.trace_data",
     "explore.page",
-    "cli.plan",
     "cli.doctor",
     "cli.hosted",
     "cli.commands",
 )
 ONLY = {
     "matplotlib": {"show.figures"},
-    # cli.pair converts GGUF files, cli.plan counts on the meta device
+    # cli.pair converts GGUF files
     "transformers": {
         *("models.folder", "models.pairs", "models.support", "models.trimmed"),
-        *("cli.pair", "cli.plan"),
+        "cli.pair",
     },
     "gptqmodel": {"models.pairs", "drafts.quantise"},
     "speculators": {"models.head"},
@@ -186,8 +185,6 @@ MAY_IMPORT = {  # a room, and the rooms it may import
 }
 # inside a function only: the command line reaches everything
 LAZY = {"cli.commands": set(MAY_IMPORT)}
-# at the top of a module all the same
-ALSO = {("cli.export", "logs")}
 
 
 def room_of(module):
@@ -202,7 +199,7 @@ def wrong_imports(module, path):
     for name, at_top in kit_imports(path):
         there = room_of(name)
         lazily = not at_top and there in LAZY.get(module, set())
-        if there not in MAY_IMPORT[here] and not lazily and (module, there) not in ALSO:
+        if there not in MAY_IMPORT[here] and not lazily:
             wrong.append(f"{module} ({here}) imports {name} ({there})")
     return wrong
 

@@ -325,7 +325,7 @@ AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out"
         (f"{PACK} --kind chain", "no run of kind 'chain'"),
         ("pack run --kind greedy --out new", "--licence"),
         (f"{PACK} --kind greedy --licence ' '", "--licence"),
-        (f"{PACK} --kind greedy --out run", "is no empty folder"),
+        (f"{PACK} --kind greedy --out run", "run exists"),
         ("explore run --set seed=3 --out new.html", "--set"),
         ("export empty --for vllm", "empty"),
         (f"{AGAIN} run --set budget=7", "other settings"),

@@ -14,7 +14,7 @@ from huggingface_hub import errors
 from huggingface_hub.utils import filter_repo_objects
 
 from speclab.__main__ import main
-from speclab.cli.doctor import examine
+from speclab.cli.doctor import answer, model
 from speclab.models import hub
 from speclab.models.folder import ModelFolder, cached
 from speclab.study.profiles import ModelSpec, load_profile
@@ -126,12 +126,16 @@ def test_no_weights_are_fetched_of_a_model_that_cannot_be_used(made_up, monkeypa
     assert made_up == []
 
 
-def test_the_doctor_fetches_a_config_and_no_more(made_up):
-    profile = load_profile("tiny", HUB_PAIR | {"device": "cuda:0"})
-    lines = list(examine(profile, {"cpu": 1e9, "cuda:0": 1e9}, True))
-    assert f"ok  model {NAME}: will be downloaded from the hub, 3.00 GB" in lines
-    [line] = [line for line in lines if "memory of cuda:0" in line]
-    assert line.startswith("do ") and "1.0 GB free" in line
+def test_the_doctor_fetches_settings_and_no_weights(made_up, random_folders, tmp_path, monkeypatch):
+    settings = shutil.ignore_patterns("*.safetensors")
+    folder = shutil.copytree(random_folders[0], tmp_path / "settings", ignore=settings)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: folder)
+    monkeypatch.setattr("speclab.models.pairs.free_bytes", lambda _: 1e9)
+    row = answer(
+        "target", model, load_profile("tiny", HUB_PAIR | {"max_prompt_tokens": 9}), "target"
+    )
+    assert row.startswith(f"do  target: {NAME} will be downloaded from the hub, 3.00 GB")
+    assert "1.0 GB are free on cpu\n    -> use another device" in row
     assert {*made_up} == {f"{NAME}/config.json"}
 
 

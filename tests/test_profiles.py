@@ -4,6 +4,7 @@ import re
 from dataclasses import fields
 
 import pytest
+from readme import OF_HEAD, parameters_of
 
 from speclab.plain import parse_yaml, read_yaml
 from speclab.study import runs

@@ -3,6 +3,7 @@ declare all runs that they need.
 """
 
 import json
+import re
 
 import pytest
 
@@ -40,55 +41,78 @@ def study(tmp_path, monkeypatch):
 
 
 def plan_of(capsys, *words):
-    """The lines that `plan` prints, runs by kind."""
+    """What `plan` prints, and where each run is, by kind."""
     assert main(["plan", *map(str, words)]) == 0
     said = capsys.readouterr().out
-    lines = said.splitlines()
-    return said, {line.split()[0]: line for line in lines if "  " in line}
+    rows = [re.split(r"  +", line) for line in said.splitlines() if "  " in line]
+    return said, {row[0]: row[1:] for row in rows}
 
 
 def test_what_is_asked_for_and_what_is_left_out(study, capsys):
     said, table = plan_of(capsys, "--profile", study, "--notebook", "02", "--notebook", "11")
-    assert [*table] == ["run", "greedy", "sampled", "sampled-seed-1", "sampled-seed-2"]
-    assert "19 prompts (delivery 6, счёт 5, returns 3" in said and "T = 0 and T = 0.7" in said
-    assert table["greedy"].split()[1:5] == ["19", "0", "76", "02"]
-    assert table["sampled"].split()[2] == "0.7"
-    assert all("to record: time unknown" in line for line in list(table.values())[1:])
+    assert [*table][:4] == ["greedy", "sampled", "sampled-seed-1", "sampled-seed-2"]
+    assert "19 prompts in 6 domains" in said and "T = 0 and T = 0.7" in said
+    assert table["greedy"] == ["02", "to record: 76 tokens, time and size unknown"]
     assert "Left out: 11_paper_audit needs the domains" in said
-    assert "4 runs to record: 304 tokens" in said and "Memory on " in said
+    assert "4 runs to record: 304 tokens" in said
+    assert "target: data/pairs/tiny/target on this machine, 0.02 GB. Recording needs" in said
 
 
-def test_a_run_that_is_here_tells_how_long_others_take(study, capsys):
-    runs.load_or_record(load_profile(study), "greedy")
-    said, table = plan_of(capsys, "--profile", study, "--notebook", "03")
-    assert table["greedy"].endswith(" MB") and "recorded, " in table["greedy"]
-    assert "less than a minute, " in table["sampled"], "the speed of the greedy run"
-    assert "time unknown" not in said
+def test_a_run_that_is_here_says_how_long_and_large_others_are(study, capsys):
+    run = runs.load_or_record(load_profile(study), "greedy")
+    _, table = plan_of(capsys, "--profile", study, "--notebook", "03")
+    assert table["greedy"][1] == f"recorded: {run.folder.name}"
+    tokens, size = (
+        run.manifest["rows"]["trace"],
+        sum(f.stat().st_size for f in run.folder.rglob("*")),
+    )
+    megabytes, minutes = (76 * one / tokens for one in (size / 1e6, run.manifest["time_s"] / 60))
+    assert table["sampled"][1] == (
+        f"to record: 76 tokens, about {minutes:.1f} min and {megabytes:.1f} MB"
+    )
+    few = ["--set", "prompts_per_domain=1", "--notebook", "07"]
+    _, table = plan_of(capsys, "--profile", study, *few)
+    assert "greedy" not in table, "07 needs more prompts"
+    some = ["--set", "prompts_per_domain=5", "--notebook", "03"]
+    _, table = plan_of(capsys, "--profile", study, *some)
+    assert table["greedy"][1] == f"recorded: part of {run.folder.name}"
 
 
 def test_the_kits_runs_are_shipped_and_other_prompts_are_those_that_are_named(study, capsys):
-    _, table = plan_of(capsys, "--profile", "smollm", "--notebook", "12_how_sure")
-    assert {"unwrapped", "second"} < {*table}
-    assert all("shipped with the kit" in line for line in list(table.values())[1:])
+    said, table = plan_of(capsys, "--profile", "smollm", "--notebook", "12_how_sure")
+    assert {"unwrapped", "second"} < {*table} and "All runs are available." in said
+    assert table["second"][1] == "shipped: second"
     others = (study.parent / "mine.jsonl").read_text().replace('"prompt": "', '"prompt": "Again: ')
     (study.parent / "again.jsonl").write_text(others)
     asked = ["--set", "other_prompts=[again.jsonl]", "--notebook", "12_how_sure"]
     _, table = plan_of(capsys, "--profile", study, *asked)
-    assert "other-again" in table
-    assert not {"unwrapped", "second"} & {*table}
+    assert "other-again" in table and not {"unwrapped", "second"} & {*table}
 
 
-@pytest.mark.parametrize("words", ["plan", "reproduce --notebook 03"])
-@pytest.mark.parametrize("named", ["link", "copy", "part", "twice"])
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ("{03_domains: {}}", "no notebook '03_domains': did you mean '03_domain_acceptance'"),
+        ("{'03': {boots: 5}}", "parameter 'boots'"),
+        ("{'02': {largest_gamma: 0}}", "largest_gamma=0: allowed is"),
+    ],
+)
+def test_a_notebook_and_a_parameter_that_do_not_exist_are_refused(study, block, words, capsys):
+    study.write_text(f"{study.read_text()}\nnotebooks: {block}")
+    assert main(["plan", "--profile", str(study)]) == 2
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["plan --notebook 14_your_log", "reproduce --notebook 03"])
+@pytest.mark.parametrize("named", ["copy", "part", "twice"])
 def test_the_same_prompts_under_another_name_are_no_other_prompts(study, named, words, capsys):
     """Findings would be confirmed by themselves."""
     folder = study.parent
     own = (folder / "mine.jsonl").read_text()
     new = own.replace('"prompt": "', '"prompt": "Again: ')
     others = ["again.jsonl"]
-    if named == "link":
-        (folder / "again.jsonl").symlink_to(folder / "mine.jsonl")
-    elif named == "copy":
+    if named == "copy":
         (folder / "again.jsonl").write_text(own + "\n")
     elif named == "part":
         (folder / "again.jsonl").write_text("\n".join(own.splitlines()[:1:-1]))
@@ -98,8 +122,9 @@ def test_the_same_prompts_under_another_name_are_no_other_prompts(study, named, 
             (folder / name).write_text(new)
     words = [*words.split(), "--profile", str(study), "--set", f"other_prompts={others}"]
     assert main(words) == 2
-    said = capsys.readouterr().err
-    assert "again.jsonl has no prompt that" in said and said.count("\n") == 1
+    said = capsys.readouterr()
+    assert "again.jsonl has no prompt that" in said.err
+    assert said.err.count("\n") == 1 and not said.out
     assert not runs.RUNS.exists()
 
 
@@ -114,8 +139,7 @@ def test_a_file_with_one_new_prompt_is_another_set(study):
 def test_a_public_set_is_planned_without_a_look_at_it(capsys, monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", None)
     said, table = plan_of(capsys, "--profile", "paper", "--notebook", "02")
-    assert table["greedy"].split()[1:4] == ["200", "0", "12,800"]
-    assert "Some may be recorded already" in said
+    assert "12,800 tokens" in table["greedy"][1] and "Some may be recorded already" in said
 
 
 def test_a_notebook_that_was_renamed_is_found_by_its_former_name():

@@ -27,7 +27,7 @@ from test_manifest import GONE, forge
 from speclab.__main__ import main
 from speclab.cli import pack as packing
 from speclab.cli.pack import card, pack
-from speclab.cli.run_plan import manifests_of_pair
+from speclab.cli.run_plan import recording_rate
 from speclab.models import folder
 from speclab.models.folder import ModelsMissing
 from speclab.plain import shown
@@ -136,7 +136,6 @@ def test_a_pack_that_was_killed_is_written_again(short_run, tmp_path, monkeypatc
     status = os.waitpid(forked(work), 0)[1]
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     assert not out.exists()
-    out.mkdir()
     written = contents(pack(short_run, out, "greedy", LICENCE))
     whole = contents(pack(short_run, tmp_path / "whole", "greedy", LICENCE))
     assert [*written.values()] == [*whole.values()]
@@ -429,7 +428,7 @@ def test_a_foreign_folder_beside_the_runs_and_traces_is_passed_over(
     shutil.rmtree(wanted)
     assert load_or_record(PROFILE).folder == kit / "traces" / "greedy"
     shutil.rmtree(kit / "traces" / "greedy")
-    assert manifests_of_pair(PROFILE), "the other two runs"
+    assert recording_rate(PROFILE), "of the other two runs"
 
 
 def older(folder):

@@ -12,11 +12,11 @@ from conftest import edit_json, profile_of, random_network, save_random_llama
 from safetensors.torch import load_file, save_file
 
 from speclab.cli import doctor
-from speclab.cli.doctor import answered, examine
 from speclab.drafts.quantise import available
 from speclab.models import pairs
 from speclab.models.folder import ModelFolder
 from speclab.models.pairs import load_model
+from speclab.study.place import folder_of
 from speclab.study.profiles import ROOT, ModelSpec
 from speclab.study.prompts import MIRROR
 from speclab.study.runs import PLACE, shipped
@@ -127,8 +127,8 @@ def test_an_adapter_is_refused(model):
     """transformers would apply it where peft is installed, and ignore it elsewhere."""
     edit_json(model / "adapter_config.json", peft_type="LORA", base_model_name_or_path="x")
     assert "merge it into the weights, or remove its files" in refused(model)
-    line = answered("model", doctor.model, ModelSpec(str(model)), True)
-    assert line.startswith("do  model: ") and "holds an adapter" in line
+    row = doctor.answer("target", doctor.model, profile_of(model, model), "target")
+    assert row.startswith("do  target: ") and "holds an adapter" in row
 
 
 # ---- packed weights ------------------------------------------------------------------------------
@@ -210,8 +210,8 @@ def test_a_packing_that_is_not_loaded_is_named_before_anything_is_loaded(
     monkeypatch.setattr(pairs, "check_fits", lambda *_: pytest.fail("begun"))
     said = refused(model)
     assert f"packed by {method!r}" in said and "'gptq'" in said
-    lines = list(examine(profile_of(model, model), {"cpu": 1e9}, True))
-    assert sum(f"packed by {method!r}" in line for line in lines if line[:2] == "do") >= 2
+    row = doctor.answer("target", doctor.model, profile_of(model, model), "target")
+    assert row.startswith("do") and f"packed by {method!r}" in row
 
 
 @needs_gptq
@@ -290,4 +290,4 @@ def test_variables_may_name_a_folder_in_the_users_home(model, tmp_path, monkeypa
     assert ModelFolder.local(ModelSpec("model")).path == model
     found = shipped(profile_of(model, model), "greedy")
     assert found and all(folder.is_relative_to(tmp_path) for folder in found)
-    assert doctor.data_set("owner/set", "", True) == "on this machine"
+    assert folder_of(MIRROR) / "owner" / "set" == tmp_path / "owner" / "set"

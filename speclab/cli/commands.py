@@ -119,7 +119,7 @@ def record(
     workers: For ray: number of workers, at most one per GPU, or one per CPU without GPUs (default:
     as many as that).
     """
-    from speclab.cli import run_plan
+    from speclab.cli import pair, run_plan
     from speclab.cli.workers import engine_of
     from speclab.study import runs
 
@@ -130,7 +130,8 @@ def record(
         if name in changes and value is not None:
             raise ValueError(f"--set {name} conflicts with --kind {kind}, which sets it; omit it")
     workers = engine_of(engine, devices, workers)
-    run_plan.fetch_models(settings, [kind])
+    if not run_plan.planned_run(settings, kind, []).here:
+        pair.fetch_pair(settings)
     if out:
         run = runs.record_run(of_kind, out, engine=workers, kind=kind)
     else:
@@ -248,7 +249,7 @@ def _export_log(folder: Path, engine: str, c: float | None) -> None:
         f"# costs: assumed, c = {c:g}, v = 1 and o = 0",
         "# holds for chains of a draft model at T = 0; TARGET and DRAFT stand for your models",
     )
-    click.echo(export.commands_of_log(log.passes, engine, gamma) or PLAIN_SERVER)
+    click.echo(export.commands_of_log(engine, gamma) or PLAIN_SERVER)
 
 
 @verb
@@ -399,14 +400,13 @@ def plan(*, profile="smollm", notebook=(), set_=()):
 
     The cost is the tokens, time and bytes of runs that are not recorded yet. Downloads nothing.
     """
-    import torch
-
     from speclab.cli.run_plan import lines_of_plan
     from speclab.run import parameters
 
     settings = load_profile(profile, parse_overrides(set_))
     parameters.of_profile(settings)
-    echo(*lines_of_plan(settings, notebook, torch.cuda.device_count()))
+    for line in lines_of_plan(settings, notebook):
+        echo(line)
 
 
 @verb

@@ -1,166 +1,60 @@
-"""`make doctor PROFILE=t4`: one page that says whether a profile runs on this machine. Each
-question has a line: ok, or what to do. It loads no weights, and downloads at most the config.json
-of models.
+"""`make doctor PROFILE=t4`: a table that says whether a profile runs on this machine. Each question
+has a row: ok, or what to do. It loads no weights, and downloads at most settings and tokenizers.
 
 A question is a function that returns what is fine, or raises a ValueError 'what is wrong; what to
-do'. Bytes are computed by `plan`.
+do'.
 """
 
-import contextlib
-import io
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
+from importlib import import_module
+from importlib.metadata import version
+from io import StringIO
 from typing import Any
 
-from speclab.cli import plan
-from speclab.cli.hosted import lacking
-from speclab.cli.run_plan import can_be_told
+from speclab.cli.hosted import lacking, missing_package
 from speclab.models import hub
-from speclab.models.folder import (
-    MEND,
-    ModelFolder,
-    cached,
-    check_torchvision,
-    left_out_in_words,
-    read_by_target,
-)
-from speclab.plain import one_line, shown
+from speclab.models.folder import ModelFolder, check_torchvision
+from speclab.plain import one_line
 from speclab.show.notebook import limit_threads, quiet
-from speclab.study import runs
-from speclab.study.place import folder_of
-from speclab.study.profiles import MODELS, ModelSpec, Profile
-from speclab.study.prompts import HUB_SETS, MIRROR
+from speclab.study.profiles import MODELS, ROOT, Profile
 
-ASK_S = 3  # seconds that the hub has to answer
-UNKNOWN = "unknown until models and prompts are on this machine"
+# what recording takes about: bytes for each byte of weights, and bytes of the process
+BESIDE_WEIGHTS, OF_PROCESS = 1.3, 1.5e9
+LEAST_DISK = 1e9  # bytes
 
 
-def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
-    """The line of a question: `ok` with what is fine, or `do` with what has to be done."""
+def answer(subject: str, question: Callable[..., str], *about: Any) -> str:
+    """The row of a question: `ok` and what is fine, or `do` and what is wrong and to be done."""
     try:
-        return f"ok  {shown(subject)}: {shown(question(*about))}"
+        return f"ok  {subject}: {one_line(question(*about))}"
+    except ImportError as error:
+        said = missing_package(error)
     except Exception as error:  # libraries raise whatever they like at a file of others
-        known = isinstance(error, runs.RunError | ValueError)
-        said = error if known else f"{type(error).__name__}: {error}; {MEND}"
-        text, _, do = shown(one_line(said)).partition("; ")
-        return f"do  {shown(subject)}: {text}\n    -> {do or 'fix it'}"
+        said = str(error) if isinstance(error, ValueError) else repr(error)
+    wrong, _, cure = one_line(said).partition("; ")
+    return f"do  {subject}: {wrong}\n    -> {cure or 'correct it'}"
 
 
 # ---- questions -----------------------------------------------------------------------------------
 
 
-def packages(profile: Profile) -> str:
-    """Are the packages in the ranges of pyproject.toml, and does torchvision fit torch?"""
+def packages() -> str:
+    """Are the kit's packages in their ranges? Also what `pip check` says, which may be about
+    packages that the kit does not use.
+    """
     check_torchvision()
-    quantised = "quantization_config" in profile.notes.target_config
-    has_head = plan.OF_HEAD in plan.known_config(profile, "draft")
-    missing = lacking() + lacking("gptq") * quantised + lacking("heads") * has_head
-    if missing:
-        options = " --gptq" * quantised + " --heads" * has_head
-        command = "python -m speclab hosted install" + options
-        raise ValueError(f"missing or out of range: {', '.join(missing)}; run `{command}`")
-    return "all fit"
-
-
-def model(spec: ModelSpec, answers: bool) -> str:
-    """Is a model complete on this machine, or can it be made or downloaded?"""
-    folder = ModelFolder.local(spec) or ModelFolder.whole(spec)
-    if folder is None:
-        said = _away(spec.path, answers, "SPECLAB_MODELS")
-        return f"{said}, {hub.size(spec) / 1e9:.2f} GB"  # a gated model says so here
-    folder.check()
-    return f"on this machine, {folder.bytes / 1e9:.2f} GB"
-
-
-def network(profile: Profile, which: str, answers: bool) -> str:
-    """Can the kit use the model that a config.json describes, and for contexts of this length?"""
-    if plan.known_config(profile, which) or answers:
-        with contextlib.suppress(hub.ModelsMissing):  # the line of the model says it
-            return plan.model_line(profile, which, answers)
-    return UNKNOWN
-
-
-def data_set(name: str, revision: str, answers: bool) -> str:
-    """Is one of the paper's data sets on this machine, or can it be downloaded?"""
-    if mirror := folder_of(MIRROR):  # data sets come from there alone
-        there, answers = (mirror / name).is_dir(), False
-    else:
-        there = bool(cached(name, revision, "dataset"))
-    return "on this machine" if there else _away(name, answers, MIRROR)
-
-
-def _away(name: str, answers: bool, variable: str) -> str:
-    if answers and name.count("/") == 1:
-        return "will be downloaded from the hub"
-    raise ValueError(
-        "not on this machine, and the hub does not answer; turn internet on, or attach it and set "
-        f"{variable}"
-    )
-
-
-def tokenizers(profile: Profile) -> str:
-    """Do both tokenizers agree on the ids that the models share? A head has the target's."""
-    from speclab.models.pairs import check_vocabularies
-
-    target, draft = (ModelFolder.whole(getattr(profile, name)) for name in MODELS)
-    if not (target and draft):
-        return UNKNOWN
-    if draft.is_head:
-        sizes = target.text.vocab_size, draft.config[plan.OF_HEAD]["vocab_size"]
-        if sizes[0] != sizes[1]:
-            raise ValueError(
-                f"the target has {sizes[0]:,} ids, but the head was made for a target with "
-                f"{sizes[1]:,}; use a head that was trained for this target"
-            )
-        said = draft.config["draft_vocab_size"]
-        return f"the head uses the target's {sizes[0]:,} ids, and outputs {said:,}"
-    sizes = target.text.vocab_size, draft.text.vocab_size
-    shared = check_vocabularies(target.tokenizer, draft.tokenizer, sizes)
-    return f"agree on all {shared:,} ids"
-
-
-def prompts(profile: Profile) -> str:
-    """Can the prompts of files be read, and the target's tokenizer and template take them?"""
-    known = runs.profile_prompts(profile)
-    if ModelFolder.whole(profile.target):
-        read_by_target(profile, known)
-    return f"{len(known)} in {profile.prompts}"
-
-
-def generation(profile: Profile) -> str:
-    """Does the target ask for settings of generation that the kit leaves out?"""
-    if not ModelFolder.whole(profile.target):
-        return UNKNOWN
-    sampled = profile.replace(temperature=profile.sampled_temperature)
-    return left_out_in_words(sampled) or "nothing that would change the texts is left out"
-
-
-def recorded(profile: Profile) -> str:
-    """Which kinds of runs can be read without the models?"""
-    if not can_be_told(profile):
-        return UNKNOWN
-    kinds = []
-    for kind in runs.kinds_of(profile):
-        with contextlib.suppress(ValueError):  # the line of prompts or tokenizers says it
-            if runs.recorded_run(profile, kind):
-                kinds.append(kind)
-    return f"readable without the models: {', '.join(kinds) or 'none'}"
-
-
-def memory(need: int, free: int | None) -> str:
-    """Does the device exist, and has it the free bytes that the recording needs at most?"""
-    needed = f"at most {need / 1e9:.1f} GB needed (a coarse estimate)"
-    if free is None:
+    if missing := lacking():
         raise ValueError(
-            f"{needed}, but this machine has no such device; turn a GPU on, use one GPU for both "
-            "models (--set device=cuda:0), or use --profile tiny"
+            f"missing or out of range: {', '.join(missing)}; run `python -m speclab hosted install`"
         )
-    text = f"{needed}, {free / 1e9:.1f} GB free"
-    if need > free:
-        raise ValueError(
-            f"{text}; lower block_prompts (--set), or use shorter prompts, 4 bit or a smaller pair"
-        )
-    return text
+    command = [sys.executable, "-m", "pip", "check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    versions = f"torch {version('torch')}, transformers {version('transformers')}"
+    return f"{versions}; pip check: {done.stdout[:120]}"
 
 
 def gpu(device: str) -> str:
@@ -172,70 +66,74 @@ def gpu(device: str) -> str:
     try:
         torch.ones(1, device=device).sum().item()
     except RuntimeError as error:
-        kernels = ", ".join(torch.cuda.get_arch_list())
         raise ValueError(
-            f"{said}, but this torch has kernels for {kernels} only ({error}); choose another GPU "
-            "(on Kaggle: GPU T4 x2)"
+            f"{said}, but this torch has no kernels for it ({error}); choose another GPU (on "
+            "Kaggle: GPU T4 x2)"
         ) from None
-    return f"{said}, {about.total_memory / 1e9:.1f} GB"
+    return said
 
 
-# ---- the page ------------------------------------------------------------------------------------
-
-
-def examine(profile: Profile, free: Mapping[str, int], answers: bool) -> Iterator[str]:
-    """Every line about a profile on a machine: `free` bytes by device (cpu, cuda:0, …), and whether
-    the hub `answers`.
+def model(profile: Profile, which: str) -> str:
+    """Can the kit use a model, is it on this machine or on the hub, and has its device room? The
+    memory is estimated from the size of its files.
     """
-    yield answered("packages", packages, profile)
-    for spec in (profile.target, profile.draft):
-        yield answered(f"model {spec.path}", model, spec, answers)
+    from speclab.models.pairs import check_spec, device_of, free_bytes
+
+    spec = getattr(profile, which)
+    check_spec(spec, profile.positions, profile.max_packed_tokens, which)
+    folder = ModelFolder.fetched(spec, weights=False)
+    if folder.quantised:
+        import_module("gptqmodel")
+    if folder.is_head:
+        import_module("speculators")
+
+    # where its weights are
+    if is_here := folder.has_weights:
+        folder.check()
+    size = folder.bytes if is_here else hub.size(spec)
+    where = "on this machine" if is_here else "will be downloaded from the hub"
+
+    # the memory of its device
+    device = device_of(spec)
+    need, free = BESIDE_WEIGHTS * size + OF_PROCESS, free_bytes(device)
+    said = (
+        f"{spec.path} {where}, {size / 1e9:.2f} GB. Recording needs about {need / 1e9:.1f} GB (a "
+        f"coarse estimate), {free / 1e9:.1f} GB are free on {device}"
+    )
+    if need > free:
+        raise ValueError(f"{said}; use another device, 4 bit or a smaller pair (--profile tiny)")
+    return said
+
+
+def disk() -> str:
+    """Is there room for runs? Before a download its size is compared with the room for it."""
+    free = shutil.disk_usage(ROOT).free
+    if free < LEAST_DISK:
+        raise ValueError(f"{free / 1e9:.1f} GB free in {ROOT}; make room for runs")
+    return f"{free / 1e9:.1f} GB free for runs"
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+def examine(profile: Profile) -> Iterator[str]:
+    """The row of each question about a profile on this machine."""
+    import torch
+
+    yield answer("packages", packages)
+    for index in range(torch.cuda.device_count()):
+        yield answer(f"cuda:{index}", gpu, f"cuda:{index}")
     for which in MODELS:
-        yield answered(which, network, profile, which, answers)
-    yield answered("tokenizers", tokenizers, profile)
-    if profile.prompts in HUB_SETS:
-        for hub_set in HUB_SETS[profile.prompts].values():
-            name = hub_set.name
-            yield answered(f"data set {name}", data_set, name, hub_set.revision, answers)
-    else:
-        yield answered("prompts", prompts, profile)
-    yield answered("generation", generation, profile)
-    yield answered("runs", recorded, profile)
-    try:
-        pair = plan.planned_pair(profile, len(free) - 1, answers)
-        needed = plan.planned_bytes(profile, pair)
-    except Exception as error:
-        yield f"ok  memory: unknown ({shown(error)})"
-        return
-    for device, need in needed.items():
-        yield answered(f"memory of {device}", memory, need, free.get(device))
-    if on_host := [held.on_host for held in pair if held.device != "cpu"]:
-        yield answered("memory to load the models", memory, max(on_host), free["cpu"])
+        yield answer(which, model, profile, which)
+    yield answer("disk", disk)
 
 
 def report(profile: Profile) -> tuple[str, int]:
-    """The lines about a profile on this machine as text, and how many ask for something."""
-    import torch
-
-    from speclab.models.pairs import free_bytes
-
+    """The table about a profile on this machine as text, and how many rows ask for something."""
     quiet()
     limit_threads()
-    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    free = {device: free_bytes(torch.device(device)) for device in ("cpu", *gpus)}
-    lines = [answered(f"GPU {device}", gpu, device) for device in gpus]
-    with contextlib.redirect_stderr(io.StringIO()):  # notices of the libraries
-        lines += examine(profile, free, _hub_answers())
-    todo = sum(line.startswith("do") for line in lines)
+    with redirect_stderr(StringIO()):  # notices of the libraries
+        rows = [*examine(profile)]
+    todo = sum(row.startswith("do") for row in rows)
     verdict = f"{todo} to do" if todo else "ready"
-    return "\n".join([*lines, "", f"{profile.name}: {verdict}"]), todo
-
-
-def _hub_answers() -> bool:
-    from huggingface_hub import constants
-
-    try:
-        with urllib.request.urlopen(constants.ENDPOINT, timeout=ASK_S):
-            return not constants.HF_HUB_OFFLINE
-    except OSError:
-        return False
+    return "\n".join([*rows, "", f"{profile.name}: {verdict}"]), todo

@@ -8,29 +8,16 @@ import json
 import math
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
-import pandas as pd
-
-from speclab import replay, score
-from speclab.logs import passes
 from speclab.plain import Facts, shown
 from speclab.study.profiles import MODELS, ROOT, load_profile
 from speclab.study.runs import Run, RunError, load_run, recorded_run
 
 OFF = {"top_k": 0, "top_p": 1}  # not sent: some servers refuse a top_k of 0
 MISSING = "\0"  # stands for a value that is not known; a line with it is not printed
-# docs/features/speculative_decoding/eagle.md of vLLM; its issue #54526: some releases guess
-LAYERS = """\
-# compare the server's acceptance with the recording's: some releases ignore the layers that
-# the head's config.json names
-"""
-EARLY_EXIT = "`prompt_lookup_num_tokens`, or the target's first layers with `assistant_early_exit`"
 
 
 def run_named(name: str) -> Run:
@@ -53,8 +40,15 @@ def run_named(name: str) -> Run:
 
 
 def word(value: object) -> str:
-    """A value as one word of a shell; a path that begins with a dash is no option."""
+    """A value as one word of a shell; a path that begins with a dash is no option. ValueError for
+    control characters, which a terminal would obey.
+    """
     text = str(value)
+    if shown(text) != text:
+        raise ValueError(
+            f"the name {shown(text)} holds control characters, which a terminal would obey; rename "
+            "the folder and record again"
+        )
     return shlex.quote("./" * text.startswith("-") + text)
 
 
@@ -81,24 +75,18 @@ class Texts(SimpleNamespace):
 def _vllm(its: Texts) -> str:
     # main @002e77c: vllm/config/speculative.py, docs/features/speculative_decoding/README.md
     # @01ed47b; use_heterogeneous_vocab since 0.25.1. With --generation-config vllm the model's
-    # generation_config.json gives its end tokens only
-    serve = f"""\
+    # generation_config.json gives its end tokens only. docs/features/speculative_decoding/eagle.md
+    # and issue #54526: some releases guess a head's layers
+    return f"""\
+# compare the server's acceptance with the recording's: some releases ignore the head's {its.layers}
 vllm serve {its.target_path} \\
   --revision {its.target_revision} \\
   --generation-config {its.generation_config} \\
   --speculative-config '{{"method": {its.method_json}, "model": {its.draft_path_json},
     "revision": {its.draft_revision_json},
     "use_heterogeneous_vocab": {its.own_vocabularies_json},
-    "num_speculative_tokens": {its.gamma}"""
-    drafted = f"{serve}}}'\n# every request sets {its.request_json}"
-    if its.method == "eagle3":
-        return drafted
-    # rates by position since #40662 (2026-04)
-    return f"""\
-{drafted}
-# for load tests only, the texts are wrong: drafts are accepted as often as in the recording
-{serve},
-    "rejection_sample_method": "synthetic", "synthetic_acceptance_rates": {its.survival_json}}}'"""
+    "num_speculative_tokens": {its.gamma}}}'
+# every request sets {its.request_json}"""
 
 
 def _sglang(its: Texts) -> str:
@@ -106,6 +94,7 @@ def _sglang(its: Texts) -> str:
     # sampling_params.md @0a0dd35. Without its own quantization a draft is read as the target is.
     # A test of configurations there reads a speculators head as a Llama head of EAGLE-3
     return f"""\
+# compare the server's acceptance with the recording's: some releases ignore the head's {its.layers}
 python3 -m sglang.launch_server --model-path {its.target_path} \\
   --revision {its.target_revision} \\
   --sampling-defaults {its.sampling_defaults} \\
@@ -113,7 +102,7 @@ python3 -m sglang.launch_server --model-path {its.target_path} \\
   --speculative-draft-model-quantization {its.unquant} \\
   --speculative-algorithm {its.algorithm} --speculative-draft-model-path {its.draft_path} \\
   --speculative-num-steps {its.gamma} --speculative-eagle-topk 1 \\
-  --speculative-num-draft-tokens {its.gamma_and_bonus}
+  --speculative-num-draft-tokens {int(its.gamma) + 1}
 # every request sets {its.request_json}"""
 
 
@@ -178,31 +167,17 @@ trtllm-serve {its.target_path} --config draft.yaml
 # every request sets {its.request_json}"""
 
 
-@dataclass(frozen=True)
-class Engine:
-    """An engine: its name, what writes its lines, and its method without a draft model.
-
-    apart: how far the sizes of the vocabularies may differ, if a check was found. sampled: its rule
-    at T > 0. runs_heads: it was found to run trained heads in the format of speculators.
-    """
-
-    name: str
-    lines: Callable[[Texts], str]
-    no_model: str
-    apart: float = math.inf
-    sampled: str = "point-mass"
-    runs_heads: bool = False
-
-
-ENGINES = {  # by the names of `export --for`
-    "vllm": Engine("vLLM", _vllm, '`"method": "ngram"`', runs_heads=True),
-    "sglang": Engine("SGLang", _sglang, "`--speculative-algorithm NGRAM`", runs_heads=True),
-    # common/speculative.cpp: SPEC_VOCAB_MAX_SIZE_DIFFERENCE
-    "llama.cpp": Engine("llama.cpp", _llama_cpp, "`--spec-type ngram-simple`", 128),
-    # it would write the drafts of another tokenizer as text and read them again
-    "transformers": Engine("transformers", _transformers, EARLY_EXIT, 0, "rejection"),
-    "tensorrt-llm": Engine("TensorRT-LLM", _tensorrt_llm, "`decoding_type: NGram`"),
+ENGINES = {  # what writes the lines, by the names of `export --for`
+    "vllm": _vllm,
+    "sglang": _sglang,
+    "llama.cpp": _llama_cpp,
+    "transformers": _transformers,
+    "tensorrt-llm": _tensorrt_llm,
 }
+RUN_HEADS = ("vllm", "sglang")  # found to run trained heads in the format of speculators
+# how far the sizes of the vocabularies may differ, where a check was found: common/speculative.cpp,
+# SPEC_VOCAB_MAX_SIZE_DIFFERENCE; transformers would write the drafts of another tokenizer as text
+APART = {"llama.cpp": 128, "transformers": 0}
 
 
 # ---- of a run and of a log -----------------------------------------------------------------------
@@ -210,61 +185,45 @@ ENGINES = {  # by the names of `export --for`
 
 def rule_of(run: Run, engine: str) -> str:
     """The rule by which an engine accepts the tokens of a chain at the run's temperature."""
-    return ENGINES[engine].sampled if run.manifest["profile"]["temperature"] > 0 else "greedy"
+    if run.manifest["profile"]["temperature"] == 0:
+        return "greedy"
+    return "rejection" if engine == "transformers" else "point-mass"
 
 
 def why_not(run: Run, engine: str) -> str:
     """Why an engine cannot run the pair, in one line; '' if it can."""
-    known, pair = ENGINES[engine], run.manifest["pair"]
-    said = pair["draft"]["tokens_said"]
-    shared = pair["shared_vocabulary"]
-    target, draft = vocabularies(run)
+    pair, (target, draft) = run.manifest["pair"], vocabularies(run)
+    said, shared, reason = pair["draft"]["tokens_said"], pair["shared_vocabulary"], ""
     if run.by_start:
-        if known.runs_heads:
-            return ""
-        reason = "it is a trained head in the format of speculators"
+        if engine not in RUN_HEADS:
+            reason = "it is a trained head in the format of speculators"
     elif said < shared:
-        reason = (
-            f"its output vocabulary has {said:,} of {shared:,} tokens, and its file format is "
-            "speclab's (python -m speclab decode runs it)"
-        )
-    elif abs(target - draft) > known.apart:
+        reason = f"it has {said:,} of {shared:,} tokens, in speclab's own file format"
+    elif abs(target - draft) > APART.get(engine, math.inf):
         reason = f"its vocabulary has {draft:,} tokens, the target's {target:,}"
-    else:
-        return ""
-    return (
-        f"{known.name} cannot use this draft: {reason}. Without a draft model, {known.name} "
-        f"offers: {known.no_model}"
-    )
+    without = "record another draft, or let the server draft from n-grams"
+    return reason and f"{engine} cannot use this draft: {reason}; {without}"
 
 
 def vocabularies(run: Run) -> list[int]:
-    """Sizes of the target's and the draft's vocabulary, padding included, from the profile's notes,
-    else the shared size. ValueError for a size that is no number.
+    """Sizes of the target's and the draft's vocabulary, padding included, if the profile's notes
+    say them, else the shared size.
     """
-    notes = run.manifest["profile"]["notes"]
-    shared = run.manifest["pair"]["shared_vocabulary"]
-    sizes = [notes[f"{name}_config"].get("vocab_size", shared) for name in MODELS]
-    if [*map(type, sizes)] != [int, int]:
-        raise ValueError(
-            f"notes of the profile: `vocab_size` of target_config and draft_config are {sizes}, "
-            "but must be whole numbers; correct or remove the notes"
-        )
-    return sizes
+    notes, shared = run.manifest["profile"]["notes"], run.manifest["pair"]["shared_vocabulary"]
+    sizes = [notes[f"{name}_config"].get("vocab_size") for name in MODELS]
+    return [size if isinstance(size, int) else shared for size in sizes]
 
 
 def commands(run: Run, engine: str, gamma: int) -> str:
     """The shell or Python lines that run the pair with chains of `gamma` tokens; '' for gamma = 0,
     because a server drafts nothing by default. ValueError for a name with control characters.
     """
-    if not gamma:
-        return ""
     pair, settings = run.manifest["pair"], run.manifest["profile"]
-    is_target_alone = pair["target"]["quantised"] > pair["draft"]["quantised"]
     is_sampled = settings["temperature"] > 0
-    names = ("temperature", "top_k", "top_p")[: 3 if is_sampled else 1]
-    drawn = {name: settings[name] for name in names}
-    values = drawn | {
+    drawn = {name: settings[name] for name in ("temperature", *["top_k", "top_p"] * is_sampled)}
+    values = {f"{name}_{key}": value for name in MODELS for key, value in pair[name].items()}
+    is_target_alone = values["target_quantised"] > values["draft_quantised"]
+    values |= drawn | {
         "request": {name: value for name, value in drawn.items() if value != OFF.get(name)},
         "do_sample": is_sampled,
         "max_new_tokens": settings["max_new_tokens"],
@@ -274,58 +233,26 @@ def commands(run: Run, engine: str, gamma: int) -> str:
         "sampling_defaults": "openai",
         "unquant": "unquant" if is_target_alone else None,
     }
-    for name, key in product(MODELS, ("path", "revision", "dtype")):
-        values[f"{name}_{key}"] = pair[name][key]
     if run.by_start:
-        values |= {"method": "eagle3", "algorithm": "EAGLE3"}
+        values |= {"layers": "layers", "method": "eagle3", "algorithm": "EAGLE3"}
     else:
         values["own_vocabularies"] = len({*vocabularies(run)}) > 1 or None
-    walk = replay.replay_sampled if rule_of(run, engine) == "rejection" else replay.replay
-    lines = _written(engine, gamma, replay.prompt_sums(walk(run.trace, gamma)), values)
-    return LAYERS + lines if run.by_start else lines
+    return _written(engine, gamma, values)
 
 
-def commands_of_log(log: pd.DataFrame, engine: str, gamma: int) -> str:
-    """The lines that draft chains of `gamma` tokens as `commands` writes them, from the passes of a
-    log. TARGET and DRAFT stand for the models, which a log does not name. Conditions as of
-    `passes.trace_of`.
-
-    The acceptance rates for load tests are exact at the log's own gamma. At another gamma a token
-    that the log does not know counts as rejected, and a comment says so.
+def commands_of_log(engine: str, gamma: int) -> str:
+    """The lines that draft chains of `gamma` tokens, as `commands` writes them. TARGET and DRAFT
+    stand for the models, which a log does not name.
     """
-    if not gamma:
-        return ""
-    sums, with_hits = (
-        replay.prompt_sums(replay.replay(passes.trace_of(log, unknown), gamma))
-        for unknown in (passes.MISSES, passes.HITS)
-    )
-    lines = _written(engine, gamma, sums, {f"{name}_path": name.upper() for name in MODELS})
-    is_exact = sums["blocks"].sum() == with_hits["blocks"].sum()
-    if is_exact or "synthetic" not in lines:
-        return lines
-    return f"{lines}\n# in these rates, a token that the log does not know counts as rejected"
+    return _written(engine, gamma, {f"{name}_path": name.upper() for name in MODELS})
 
 
-def _written(engine: str, gamma: int, sums: pd.DataFrame, values: Facts) -> str:
-    """The lines of an engine without those that lack a value. ValueError for a name with control
-    characters, which a terminal would obey.
+def _written(engine: str, gamma: int, values: Facts) -> str:
+    """The lines of an engine without those that lack a value; '' for gamma = 0. ValueError for a
+    name with control characters, which a terminal would obey.
     """
-    survival = score.block_estimators()["survival_by_depth"](sums)
-    of_chains: Facts = {
-        "method": "draft_model",
-        "algorithm": "STANDALONE",
-        "gamma": gamma,
-        "gamma_and_bonus": gamma + 1,
-        "survival": np.round(survival, 6).tolist(),
-    }
-    texts = Texts()
-    for name, value in (of_chains | values).items():
-        if isinstance(value, str) and shown(value) != value:
-            raise ValueError(
-                f"the name {shown(value)} holds control characters, which a terminal would obey; "
-                "rename the folder and record again"
-            )
-        if value is not None:
-            vars(texts).update({name + ending: way(value) for ending, way in WAYS.items()})
-    lines = ENGINES[engine].lines(texts).splitlines()
+    of_chains = {"method": "draft_model", "algorithm": "STANDALONE", "gamma": gamma}
+    given = {name: value for name, value in (of_chains | values).items() if value is not None}
+    texts = Texts(**{name + end: way(given[name]) for name in given for end, way in WAYS.items()})
+    lines = ENGINES[engine](texts).splitlines() if gamma else []
     return "\n".join(line for line in lines if MISSING not in line)

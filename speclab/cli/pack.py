@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jinja2 import Environment
 
-from speclab.plain import Facts, checked, shown
+from speclab.plain import checked, shown
 from speclab.study.manifest import TABLES
 from speclab.study.profiles import Profile
 from speclab.study.runs import KINDS, Run, RunError, of_kind, write_facts
@@ -70,13 +70,13 @@ def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = Non
     """Write a finished run as a trace into the new folder `out`, which appears whole or not at all.
 
     kind: one of `runs.kinds_of`; None takes the run's own kind. licence: of the text, in one line;
-    None takes `licence` of the profile's notes. RunError: `out` is not empty. ValueError: no
-    licence, or no run of this kind.
+    None takes `licence` of the profile's notes. RunError: `out` exists. ValueError: no licence, or
+    no run of this kind.
     """
     profile = run.manifest["profile"] | {"traces": None, "recorded": []}
-    recorded_as = run.manifest["kind"]
-    kind = kind or recorded_as
-    if kind is None or (kind != recorded_as and not _is_of(profile, kind)):
+    settings = checked(Profile, profile, "its profile", of_json=True)
+    kind = kind or run.manifest["kind"]
+    if kind is None or (kind != run.manifest["kind"] and of_kind(settings, kind) != settings):
         raise ValueError(
             f"{run.folder} is no run of kind {kind!r}; name its kind with --kind, one of "
             f"{', '.join(KINDS)}"
@@ -88,32 +88,21 @@ def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = Non
             "'prompts: MIT; text: Apache-2.0, as its model'. A later run of this study has it if "
             "its YAML file says so before recording: notes: {licence: …}"
         )
-    place = Path(os.path.realpath(out))
-    if os.path.lexists(place) and (not place.is_dir() or any(place.iterdir())):
-        raise RunError(f"{out} is no empty folder; choose a new folder (--out)")
-    tables = {name: run.table(name.partition(".")[0]) for name in TABLES}  # checked
+    if os.path.lexists(out):
+        raise RunError(f"{out} exists; choose a new folder (--out)")
+    # checked tables first, then all files in a folder beside the new one
+    tables = {name: run.table(name.partition(".")[0]) for name in TABLES}
     manifest = run.manifest | {"profile": profile, "kind": kind, "licence": licence}
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as temporary:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as temporary:
         folder = Path(temporary, "trace")
         folder.mkdir()
         for name, table in tables.items():
             _pack_table(run.folder / name, table, folder / name)
         (folder / "README.md").write_text(card(manifest), encoding="utf-8")
         write_facts(folder / "manifest.json", manifest, [folder / name for name in TABLES])
-        if place.exists():
-            place.rmdir()
-        folder.rename(place)
+        folder.rename(out)
     return out
-
-
-def _is_of(profile: Facts, kind: str) -> bool:
-    """Whether a run with these settings is one of this kind."""
-    settings = checked(Profile, profile, "its profile", of_json=True)
-    try:
-        return of_kind(settings, kind) == settings
-    except ValueError:
-        return False
 
 
 def card(manifest: dict[str, Any]) -> str:
@@ -136,14 +125,13 @@ def _pack_table(path: Path, table: pa.Table, packed: Path) -> None:
     The bytes of float32 columns are grouped by their position in the number, which compresses 40 %
     better.
     """
-    columns = list(pq.ParquetFile(path).schema)
-    floats = [column.path for column in columns if column.physical_type == "FLOAT"]
-    others = [column.path for column in columns if column.path not in floats]
+    types = {column.path: column.physical_type for column in pq.ParquetFile(path).schema}
+    floats = [name for name, kind in types.items() if kind == "FLOAT"]
     pq.write_table(
         table,
         packed,
         compression="zstd",
         compression_level=19,
-        use_dictionary=others,
+        use_dictionary=[*types.keys() - floats],
         use_byte_stream_split=floats,
     )

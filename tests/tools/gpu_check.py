@@ -42,11 +42,11 @@ from toy import table_of
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.initialization import no_init_weights
 
-from speclab.cli import plan
+from speclab.cli import doctor
 from speclab.decode import decode_prompt
 from speclab.models.lean import LeanBody
 from speclab.models.model import LanguageModel
-from speclab.models.pairs import Pair, load_pair
+from speclab.models.pairs import Pair, load_pair, parameter_count
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
@@ -679,15 +679,14 @@ ON_A_CPU = 1, {"prompts_per_domain": 2, "max_prompt_tokens": 64, "max_new_tokens
 
 
 def shapes(settings):
-    """How does the memory of recording at the paper's shapes compare with the plan?"""
-    device, place = settings.device, torch.device(settings.device)
+    """How does the memory of recording at the paper's shapes compare with `doctor`'s estimate?"""
+    place = torch.device(settings.device)
     dtype = torch.float16 if settings.on_cuda else torch.bfloat16
     layers, limits = ON_CUDA if settings.on_cuda else ON_A_CPU
     profile = load_profile("paper").replace(domains=("code",), **limits)
     changes = {"num_hidden_layers": layers, "quantization_config": None}
     configs = [getattr(profile.notes, f"{which}_config") | changes for which in MODELS]
     name = str(dtype).removeprefix("torch.")
-    planned = [plan.held(config, name, device) for config in configs]
     models = [random_model(config, layers, place, dtype) for config in configs]
     pair = Pair(*models, None, frozenset(), {})
     prompts = random_prompts(profile.prompts_per_domain, profile.max_prompt_tokens)
@@ -698,8 +697,8 @@ def shapes(settings):
     with peak(place) as used:
         for index in range(len(blocks)):
             worker.record(index)
-    weights = sum(model.loaded for model in planned)
-    beside = max(plan.planned_bytes(profile, planned).values()) - weights
+    weights = dtype.itemsize * sum(parameter_count(model.network) for model in models)
+    beside = (doctor.BESIDE_WEIGHTS - 1) * weights + doctor.OF_PROCESS
     facts = {"layers": layers, "dtype": name, "minutes": used.seconds / 60} | limits
     facts |= {"beside_weights_bytes": used.bytes, "planned_bytes": beside}
     said = (

@@ -20,15 +20,17 @@ from pathlib import Path
 
 import jinja2
 import pandas as pd
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from speclab import score, stats
-from speclab.cli import plan
 from speclab.lab.texts import Text
+from speclab.models.folder import OF_HEAD, ModelFolder
 from speclab.plain import read_yaml
 from speclab.replay import chain_sums, prompt_sums
 from speclab.run.findings import headlines_of
 from speclab.show.notebook import drawn_in
-from speclab.study.profiles import ROOT, load_profile, profile_names
+from speclab.study.profiles import MODELS, ROOT, load_profile, profile_names
 from speclab.study.prompts import DOMAINS
 from speclab.study.runs import load_run, seeds_of
 
@@ -225,15 +227,30 @@ def published():
 
 
 def facts_of(name):
-    """A profile's name and description. For a profile that was not measured, also the planned
-    memory on a T4.
+    """A profile's name and description. For a profile that was not measured, also the parameters
+    of its models (not of a head).
     """
     profile = load_profile(name)
     facts = {"name": name, "description": profile.description}
     if name in MEASURED:
         return facts
-    pair = plan.planned_pair(profile)
-    return facts | {"peaks": list(plan.planned_bytes(profile, pair).values())}
+    configs = []
+    for which in MODELS:
+        folder = ModelFolder.local(getattr(profile, which))
+        configs.append(folder.stated if folder else getattr(profile.notes, f"{which}_config"))
+    return facts | {
+        "parameters": [parameters_of(config) for config in configs if OF_HEAD not in config]
+    }
+
+
+def parameters_of(config):
+    """The parameters of a model by its config.json, counted on torch's meta device, where a network
+    has shapes without memory.
+    """
+    settings = {name: value for name, value in config.items() if name != "quantization_config"}
+    with torch.device("meta"):
+        shape = AutoConfig.for_model(**settings)
+        return AutoModelForCausalLM.from_config(shape).num_parameters()
 
 
 # ---- the pages -----------------------------------------------------------------------------------
