@@ -12,8 +12,6 @@ import pandas as pd
 from speclab.plain import Facts, read_yaml
 from speclab.study.profiles import ROOT
 
-FILE = ROOT / "notebooks" / "findings.yaml"
-
 
 @dataclass(frozen=True)
 class Headline:
@@ -38,7 +36,8 @@ class Headline:
 
 def headlines_of(profile: str) -> Sequence[Headline]:
     """The headlines of a profile, in order of importance; most profiles have none."""
-    known = read_yaml(FILE, "see the comment at its top", dict)
+    file = ROOT / "notebooks" / "findings.yaml"
+    known = read_yaml(file, "see the comment at its top", dict)
     return [Headline(**facts) for facts in known.get(profile, [])]
 
 
