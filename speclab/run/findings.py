@@ -36,8 +36,7 @@ class Headline:
 
 def headlines_of(profile: str) -> Sequence[Headline]:
     """The headlines of a profile, in order of importance; most profiles have none."""
-    file = ROOT / "notebooks" / "findings.yaml"
-    known = read_yaml(file, "see the comment at its top", dict)
+    known = read_yaml(ROOT / "notebooks" / "findings.yaml", "see the comment at its top", dict)
     return [Headline(**facts) for facts in known.get(profile, [])]
 
 
