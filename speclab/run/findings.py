@@ -12,8 +12,6 @@ import pandas as pd
 from speclab.plain import Facts, read_yaml
 from speclab.study.profiles import ROOT
 
-FILE = ROOT / "notebooks" / "findings.yaml"
-
 
 @dataclass(frozen=True)
 class Headline:
@@ -38,7 +36,7 @@ class Headline:
 
 def headlines_of(profile: str) -> Sequence[Headline]:
     """The headlines of a profile, in order of importance; most profiles have none."""
-    known = read_yaml(FILE, "see the comment at its top", dict)
+    known = read_yaml(ROOT / "notebooks" / "findings.yaml", "see the comment at its top", dict)
     return [Headline(**facts) for facts in known.get(profile, [])]
 
 

@@ -23,6 +23,7 @@ CONFIGURATION: Facts = {
         "navbar_persistent": [],
         "footer_content_items": [],
     },
+    "smartquotes": False,  # names of a study are shown as they are
     "nb_execution_mode": "off",
     "nb_render_markdown_format": "myst",
     "myst_enable_extensions": ["dollarmath"],
