@@ -32,7 +32,7 @@ from speclab.tree import Tree, chain
 
 TOP = 8  # draft tokens kept per trace row
 ROWS = 256  # vocabulary-sized rows whose logits are computed at once
-CACHED = 2**18  # logits that a CPU reduces at once: further sweeps over them stay in its cache
+CACHED = 2**20  # logits that a CPU reduces at once: further sweeps over them stay in its caches
 # logarithm of float32's smallest positive number, which a GPU may flush to 0
 LEAST = -149 * np.log(2)
 LONGEST = 16  # drafted tokens of a block that are recorded of a draft whose q depends on the start
@@ -53,15 +53,27 @@ class Recorded:
 # ---- 1. the target's own text --------------------------------------------------------------------
 
 
-def _left_padded(prompts: Sequence[EncodedPrompt], room: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens [B, L], positions [B, L], and which positions may be attended to [B, L + room].
-    Padding is on the left and is never attended to.
+def _joined(model: LanguageModel, caches: Sequence[KVCache], room: int) -> KVCache:
+    """One cache of several texts, a row of the batch each, with zeros after the shorter ones, and
+    with `room` for further tokens. The caches are emptied.
     """
-    rows = [torch.tensor(prompt.ids) for prompt in prompts]
-    tokens = pad_sequence(rows, True, padding_side="left")
-    seen = pad_sequence([torch.ones_like(row) for row in rows], True, padding_side="left")
-    positions = (seen.cumsum(1) - 1).clamp(min=0)
-    return tokens, positions, pad(seen, (0, room), value=1).bool()
+    if len(caches) == 1:
+        return caches[0]
+    longest = max(cache.length for cache in caches)
+    joined = model.cache(longest + room)
+    for layer in list(caches[0].layers):
+        buffers = [(cache.length, cache.layers.pop(layer)) for cache in caches]
+        joined.layers[layer] = [
+            torch.cat(
+                [
+                    pad(both[which][..., :length, :], (0, 0, 0, longest + room - length))
+                    for length, both in buffers
+                ]
+            )
+            for which in (0, 1)
+        ]
+    joined.length = longest
+    return joined
 
 
 def generate(
@@ -79,23 +91,22 @@ def generate(
     prompts of its batch. Raises NonFiniteProbability, and ValueError for prompt ids outside the
     shared vocabulary.
     """
+    # one pass over each prompt; then all prompts in one cache
+    caches, states = [], []
     for prompt in prompts:
         model.check_ids(prompt.ids)
         model.check_length(len(prompt.ids) + max_new_tokens)
-    # prompts of different lengths end at the same column
-    device = model.device
-    padded = _left_padded(prompts, max_new_tokens)
-    tokens, positions, seen = (part.to(device) for part in padded)
+        caches.append(model.cache(len(prompt.ids)))
+        states.append(model.forward(torch.tensor([prompt.ids]), caches[-1])[:, -1:])
+    cache, hidden = _joined(model, caches, max_new_tokens), torch.cat(states)
+    # a token sees its prompt and the text so far, which begins after the longest prompt
+    device, longest = model.device, cache.length
+    lengths = torch.tensor([[len(prompt.ids)] for prompt in prompts], device=device)
+    place = torch.arange(longest + max_new_tokens, device=device)
+    seen = ((place < lengths) | (place >= longest))[:, None]
     coins = [uniforms(seed, prompt.prompt_id, max_new_tokens) for prompt in prompts]
     drawn = torch.tensor(np.stack(coins), device=device)
     stops = torch.tensor(sorted(stop_ids), device=device)
-    length = tokens.shape[1]
-    cache = model.cache(length + max_new_tokens)
-    # a padding row attends to itself only: an empty row would be NaN in half precision
-    itself = torch.eye(length, dtype=torch.bool, device=device)
-    earlier = torch.ones_like(itself).tril()
-    visible = earlier & seen[:, None, :length] | itself
-    hidden = model.forward(tokens, cache, positions, visible)
     # token by token, until every text has ended
     live = torch.ones(len(prompts), dtype=torch.bool, device=device)
     written = []
@@ -110,9 +121,8 @@ def generate(
         live = live & ~torch.isin(token, stops)
         if not live.any() or step + 1 == max_new_tokens:
             break
-        visible = seen[:, None, : length + step + 1]
-        positions = positions[:, -1:] + 1
-        hidden = model.forward(token[:, None], cache, positions, visible)
+        visible = seen[..., : longest + step + 1]
+        hidden = model.forward(token[:, None], cache, lengths + step, visible)
     texts = torch.stack(written, 1).tolist()
     return [tuple(token for token in text if token >= 0) for text in texts]
 
@@ -244,29 +254,6 @@ def _read(
         draft.take(pair.target.features[0, :-1])
     below = pair.draft.forward(tokens, draft)[0]
     return above[-len(text) :], below[-len(text) :], target, draft
-
-
-def _joined(model: LanguageModel, caches: Sequence[KVCache], room: int) -> KVCache:
-    """One cache of several texts, a row of the batch each, with zeros after the shorter ones, and
-    with `room` for further tokens. The caches are emptied.
-    """
-    if len(caches) == 1:
-        return caches[0]
-    longest = max(cache.length for cache in caches)
-    joined = model.cache(longest + room)
-    for layer in list(caches[0].layers):
-        buffers = [(cache.length, cache.layers.pop(layer)) for cache in caches]
-        joined.layers[layer] = [
-            torch.cat(
-                [
-                    pad(both[which][..., :length, :], (0, 0, 0, longest + room - length))
-                    for length, both in buffers
-                ]
-            )
-            for which in (0, 1)
-        ]
-    joined.length = longest
-    return joined
 
 
 def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Tensor:

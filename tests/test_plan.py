@@ -71,10 +71,10 @@ def test_the_recorders_caches_fit_into_the_plan(
     texts = record.generate(random_pair.target, prompts, new, frozenset(), Sampling(), 0)
     record.record_prompt(random_pair, prompts[0], texts[0], profile.tree, Sampling(), packed)
     buffers = [[sum(b.nbytes for b in layer) for layer in c.layers.values()] for c in caches]
-    written, *scored = map(sum, buffers)
+    *written, target, draft = map(sum, buffers)  # a cache of each prompt is emptied
     pair = [held(model.network.config.to_dict(), "float32", "cpu") for model in models]
     planned = planned_bytes(profile, pair)["cpu"] - sum(model.loaded for model in pair)
-    assert max(written, sum(scored)) <= planned
+    assert max(sum(written), target + draft) <= planned
 
 
 def test_each_device_holds_its_own():

@@ -27,6 +27,8 @@ OWN = (
 )  # pairs whose weights are here or are made here
 HUB = [name for name in profile_names() if name not in OWN]
 UNPINNED = {("reasoning", "target")}  # its commit is unknown; the file contains 'fill in'
+
+
 def models(profile):
     return {"target": profile.target, "draft": profile.draft}
 

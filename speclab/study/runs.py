@@ -767,12 +767,14 @@ def record_run(
 
     folder = Path(folder)
     finished = folder / "manifest.json"
-    if not (pair or finished.is_file()):
+    was_there = finished.is_file()  # then its parts are checked, and damaged ones repaired
+    if not (pair or was_there):
         check_pair(profile)
     identity = identity_of(profile)
     with locked(folder):
-        with suppress(Damaged):  # then it is repaired
-            if finished.is_file() and (run := load_run(folder)).manifest["key"] == identity["key"]:
+        if not was_there and finished.is_file():  # another process has just finished it
+            run = load_run(folder)
+            if run.manifest["key"] == identity["key"]:
                 return run
         job = _job(profile, texts)
         # numbers of a CPU and a GPU differ in the last digits, so parts of both never share a
