@@ -214,7 +214,7 @@ def _rows(
         l_q, column = pair.draft.logits_said(hidden[1][part], token[part].to(hidden[1].device))
         few = ROWS if l_p.is_cuda else max(1, CACHED // l_p.shape[1])
         together = l_p, l_q.to(device), token[part].to(device), column.to(device)
-        for p, q, wanted, place in zip(*(rows.split(few) for rows in together), strict=True):
+        for p, q, wanted, place in zip(*(torch.split(rows, few) for rows in together), strict=True):
             yield _Distributions(p, q, said, sampling), wanted, place
 
 
@@ -385,10 +385,10 @@ def record_prompts(
     tokens = torch.tensor([token for text in texts for token in text])
     top, width = min(TOP, pair.draft.tokens_said), int(tree.width[0])
     rows = [
-        (part.trace(*wanted, top), part.children(width))
-        for part, *wanted in _rows(pair, hidden, tokens, sampling)
+        (part.trace(token, column, top), part.children(width))
+        for part, token, column in _rows(pair, hidden, tokens, sampling)
     ]
-    trace, roots = map(_stacked, zip(*rows, strict=True))
+    trace, roots = (_stacked([*parts]) for parts in zip(*rows, strict=True))
     if pair.draft.by_start:
         text = tokens.to(pair.draft.device)
         blocks = _block_rows(pair.draft, caches[1][0], hidden[1], text, sampling, max_packed_tokens)
@@ -396,22 +396,22 @@ def record_prompts(
         blocks["block_ranks"][:, 0], blocks["block_q"][:, 0] = trace["draft_rank"], trace["q_token"]
         trace |= blocks
     # a tree at each position, several trees in a pass. Shorter texts are padded with the last row
-    row = pad_sequence(torch.arange(len(tokens)).split(lengths), True, padding_value=-1)
+    row = pad_sequence(torch.split(torch.arange(len(tokens)), lengths), True, padding_value=-1)
     texts_so_far = [torch.arange(n) + len(one.ids) for one, n in zip(prompts, lengths, strict=True)]
     contexts = pad_sequence(texts_so_far, True, padding_value=1)
     few = max(1, trees // len(prompts))
     joined = [_joined(model, of, few * inner) for model, of in zip(models, caches, strict=True)]
     chunks = []
-    for some, after in zip(row.split(few, 1), contexts.split(few, 1), strict=True):
+    for some, after in zip(*(torch.split(x, few, 1) for x in (row, contexts)), strict=True):
         own = {name: values[some.flatten()] for name, values in roots.items()}
         chunk = _tree_rows(pair, tree, joined, own, after, sampling)
         chunks.append({name: value.view(*some.shape, -1) for name, value in chunk.items()})
     nodes = {name: torch.cat([chunk[name] for chunk in chunks], 1)[row >= 0] for name in chunks[0]}
     # one record per prompt
-    starts = np.cumsum([0, *lengths])
+    begins = np.cumsum([0, *lengths])
     return [
         _recorded(prompt.prompt_id, tree, *(_part(rows, at, n) for rows in (trace, nodes)))
-        for prompt, at, n in zip(prompts, starts[:-1], lengths, strict=True)
+        for prompt, at, n in zip(prompts, begins[:-1], lengths, strict=True)
     ]
 
 

@@ -633,7 +633,8 @@ def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
     for name in asked.recorded:
         of_kind(asked, name)  # a mistyped kind would be ignored
     wanted = identity_of(asked, fetch=False)
-    key, misfit, larger = f"-{wanted.get('key', 'unknown')}", "", {}
+    key, misfit = f"-{wanted.get('key', 'unknown')}", ""
+    larger: dict[Path, Facts] = {}
     own = [path.parent for path in sorted(RUNS.glob("*/manifest.json"))]
     own.sort(key=lambda folder: not folder.name.endswith(key))
     traces = shipped(asked, kind)
@@ -646,7 +647,7 @@ def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
                 return run, ""
         elif manifest and is_trace and manifest["kind"] == kind:
             misfit = f"{_short(folder)} is another run ({', '.join(differ)})"
-        if differ == ["prompts"]:
+        if manifest and differ == ["prompts"]:
             larger[folder] = manifest
     # a run that differs in its prompts only may hold the requested ones
     for folder, manifest in larger.items():
