@@ -32,7 +32,7 @@ from speclab.tree import Tree, chain
 
 TOP = 8  # draft tokens kept per trace row
 ROWS = 256  # vocabulary-sized rows whose logits are computed at once
-CACHED = 2**18  # logits that a CPU reduces at once: further sweeps over them stay in its cache
+CACHED = 2**20  # logits that a CPU reduces at once: further sweeps over them stay in its caches
 # logarithm of float32's smallest positive number, which a GPU may flush to 0
 LEAST = -149 * np.log(2)
 LONGEST = 16  # drafted tokens of a block that are recorded of a draft whose q depends on the start
@@ -53,15 +53,27 @@ class Recorded:
 # ---- 1. the target's own text --------------------------------------------------------------------
 
 
-def _left_padded(prompts: Sequence[EncodedPrompt], room: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens [B, L], positions [B, L], and which positions may be attended to [B, L + room].
-    Padding is on the left and is never attended to.
+def _joined(model: LanguageModel, caches: Sequence[KVCache], room: int) -> KVCache:
+    """One cache of several texts, a row of the batch each, with zeros after the shorter ones, and
+    with `room` for further tokens. The caches are emptied.
     """
-    rows = [torch.tensor(prompt.ids) for prompt in prompts]
-    tokens = pad_sequence(rows, True, padding_side="left")
-    seen = pad_sequence([torch.ones_like(row) for row in rows], True, padding_side="left")
-    positions = (seen.cumsum(1) - 1).clamp(min=0)
-    return tokens, positions, pad(seen, (0, room), value=1).bool()
+    if len(caches) == 1:
+        return caches[0]
+    longest = max(cache.length for cache in caches)
+    joined = model.cache(longest + room)
+    for layer in list(caches[0].layers):
+        buffers = [(cache.length, cache.layers.pop(layer)) for cache in caches]
+        joined.layers[layer] = [
+            torch.cat(
+                [
+                    pad(both[which][..., :length, :], (0, 0, 0, longest + room - length))
+                    for length, both in buffers
+                ]
+            )
+            for which in (0, 1)
+        ]
+    joined.length = longest
+    return joined
 
 
 def generate(
@@ -79,23 +91,22 @@ def generate(
     prompts of its batch. Raises NonFiniteProbability, and ValueError for prompt ids outside the
     shared vocabulary.
     """
+    # one pass over each prompt; then all prompts in one cache
+    caches, states = [], []
     for prompt in prompts:
         model.check_ids(prompt.ids)
         model.check_length(len(prompt.ids) + max_new_tokens)
-    # prompts of different lengths end at the same column
-    device = model.device
-    padded = _left_padded(prompts, max_new_tokens)
-    tokens, positions, seen = (part.to(device) for part in padded)
+        caches.append(model.cache(len(prompt.ids)))
+        states.append(model.forward(torch.tensor([prompt.ids]), caches[-1])[:, -1:])
+    cache, hidden = _joined(model, caches, max_new_tokens), torch.cat(states)
+    # a token sees its prompt and the text so far, which begins after the longest prompt
+    device, longest = model.device, cache.length
+    lengths = torch.tensor([[len(prompt.ids)] for prompt in prompts], device=device)
+    place = torch.arange(longest + max_new_tokens, device=device)
+    seen = ((place < lengths) | (place >= longest))[:, None]
     coins = [uniforms(seed, prompt.prompt_id, max_new_tokens) for prompt in prompts]
     drawn = torch.tensor(np.stack(coins), device=device)
     stops = torch.tensor(sorted(stop_ids), device=device)
-    length = tokens.shape[1]
-    cache = model.cache(length + max_new_tokens)
-    # a padding row attends to itself only: an empty row would be NaN in half precision
-    itself = torch.eye(length, dtype=torch.bool, device=device)
-    earlier = torch.ones_like(itself).tril()
-    visible = earlier & seen[:, None, :length] | itself
-    hidden = model.forward(tokens, cache, positions, visible)
     # token by token, until every text has ended
     live = torch.ones(len(prompts), dtype=torch.bool, device=device)
     written = []
@@ -110,9 +121,8 @@ def generate(
         live = live & ~torch.isin(token, stops)
         if not live.any() or step + 1 == max_new_tokens:
             break
-        visible = seen[:, None, : length + step + 1]
-        positions = positions[:, -1:] + 1
-        hidden = model.forward(token[:, None], cache, positions, visible)
+        visible = seen[..., : longest + step + 1]
+        hidden = model.forward(token[:, None], cache, lengths + step, visible)
     texts = torch.stack(written, 1).tolist()
     return [tuple(token for token in text if token >= 0) for text in texts]
 
@@ -204,7 +214,7 @@ def _rows(
         l_q, column = pair.draft.logits_said(hidden[1][part], token[part].to(hidden[1].device))
         few = ROWS if l_p.is_cuda else max(1, CACHED // l_p.shape[1])
         together = l_p, l_q.to(device), token[part].to(device), column.to(device)
-        for p, q, wanted, place in zip(*(rows.split(few) for rows in together), strict=True):
+        for p, q, wanted, place in zip(*(torch.split(rows, few) for rows in together), strict=True):
             yield _Distributions(p, q, said, sampling), wanted, place
 
 
@@ -244,29 +254,6 @@ def _read(
         draft.take(pair.target.features[0, :-1])
     below = pair.draft.forward(tokens, draft)[0]
     return above[-len(text) :], below[-len(text) :], target, draft
-
-
-def _joined(model: LanguageModel, caches: Sequence[KVCache], room: int) -> KVCache:
-    """One cache of several texts, a row of the batch each, with zeros after the shorter ones, and
-    with `room` for further tokens. The caches are emptied.
-    """
-    if len(caches) == 1:
-        return caches[0]
-    longest = max(cache.length for cache in caches)
-    joined = model.cache(longest + room)
-    for layer in list(caches[0].layers):
-        buffers = [(cache.length, cache.layers.pop(layer)) for cache in caches]
-        joined.layers[layer] = [
-            torch.cat(
-                [
-                    pad(both[which][..., :length, :], (0, 0, 0, longest + room - length))
-                    for length, both in buffers
-                ]
-            )
-            for which in (0, 1)
-        ]
-    joined.length = longest
-    return joined
 
 
 def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Tensor:
@@ -398,10 +385,10 @@ def record_prompts(
     tokens = torch.tensor([token for text in texts for token in text])
     top, width = min(TOP, pair.draft.tokens_said), int(tree.width[0])
     rows = [
-        (part.trace(*wanted, top), part.children(width))
-        for part, *wanted in _rows(pair, hidden, tokens, sampling)
+        (part.trace(token, column, top), part.children(width))
+        for part, token, column in _rows(pair, hidden, tokens, sampling)
     ]
-    trace, roots = map(_stacked, zip(*rows, strict=True))
+    trace, roots = (_stacked([*parts]) for parts in zip(*rows, strict=True))
     if pair.draft.by_start:
         text = tokens.to(pair.draft.device)
         blocks = _block_rows(pair.draft, caches[1][0], hidden[1], text, sampling, max_packed_tokens)
@@ -409,22 +396,22 @@ def record_prompts(
         blocks["block_ranks"][:, 0], blocks["block_q"][:, 0] = trace["draft_rank"], trace["q_token"]
         trace |= blocks
     # a tree at each position, several trees in a pass. Shorter texts are padded with the last row
-    row = pad_sequence(torch.arange(len(tokens)).split(lengths), True, padding_value=-1)
+    row = pad_sequence(torch.split(torch.arange(len(tokens)), lengths), True, padding_value=-1)
     texts_so_far = [torch.arange(n) + len(one.ids) for one, n in zip(prompts, lengths, strict=True)]
     contexts = pad_sequence(texts_so_far, True, padding_value=1)
     few = max(1, trees // len(prompts))
     joined = [_joined(model, of, few * inner) for model, of in zip(models, caches, strict=True)]
     chunks = []
-    for some, after in zip(row.split(few, 1), contexts.split(few, 1), strict=True):
+    for some, after in zip(*(torch.split(x, few, 1) for x in (row, contexts)), strict=True):
         own = {name: values[some.flatten()] for name, values in roots.items()}
         chunk = _tree_rows(pair, tree, joined, own, after, sampling)
         chunks.append({name: value.view(*some.shape, -1) for name, value in chunk.items()})
     nodes = {name: torch.cat([chunk[name] for chunk in chunks], 1)[row >= 0] for name in chunks[0]}
     # one record per prompt
-    starts = np.cumsum([0, *lengths])
+    begins = np.cumsum([0, *lengths])
     return [
         _recorded(prompt.prompt_id, tree, *(_part(rows, at, n) for rows in (trace, nodes)))
-        for prompt, at, n in zip(prompts, starts[:-1], lengths, strict=True)
+        for prompt, at, n in zip(prompts, begins[:-1], lengths, strict=True)
     ]
 
 

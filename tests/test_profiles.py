@@ -4,7 +4,6 @@ import re
 from dataclasses import fields
 
 import pytest
-from readme import OF_HEAD, parameters_of
 
 from speclab.plain import parse_yaml, read_yaml
 from speclab.study import runs
@@ -28,6 +27,8 @@ OWN = (
 )  # pairs whose weights are here or are made here
 HUB = [name for name in profile_names() if name not in OWN]
 UNPINNED = {("reasoning", "target")}  # its commit is unknown; the file contains 'fill in'
+
+
 def models(profile):
     return {"target": profile.target, "draft": profile.draft}
 

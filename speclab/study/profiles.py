@@ -211,17 +211,17 @@ def with_head(profile: Profile) -> Profile | None:
 
 def _find(values: Facts, folder: Path) -> None:
     """Replace each name of a file or folder by its place (`_place`)."""
-    for key in ("prompts", "traces"):
-        if isinstance(values.get(key), str) and values[key] not in SETS:
-            values[key] = _place(values[key], folder)
+
+    def place(name: Any) -> Any:
+        return _place(name, folder) if isinstance(name, str) and name not in SETS else name
+
+    for key in {"prompts", "traces"} & values.keys():
+        values[key] = place(values[key])
     if isinstance(values.get("other_prompts"), list):
-        values["other_prompts"] = [
-            name if name in SETS or not isinstance(name, str) else _place(name, folder)
-            for name in values["other_prompts"]
-        ]
+        values["other_prompts"] = [*map(place, values["other_prompts"])]
     for model in MODELS:
-        if isinstance(values[model].get("path"), str):
-            values[model] = values[model] | {"path": _place(values[model]["path"], folder)}
+        if "path" in values[model]:
+            values[model] = values[model] | {"path": place(values[model]["path"])}
 
 
 def _place(name: str, folder: Path) -> str:

@@ -633,7 +633,8 @@ def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
     for name in asked.recorded:
         of_kind(asked, name)  # a mistyped kind would be ignored
     wanted = identity_of(asked, fetch=False)
-    key, misfit, larger = f"-{wanted.get('key', 'unknown')}", "", {}
+    key, misfit = f"-{wanted.get('key', 'unknown')}", ""
+    larger: dict[Path, Facts] = {}
     own = [path.parent for path in sorted(RUNS.glob("*/manifest.json"))]
     own.sort(key=lambda folder: not folder.name.endswith(key))
     traces = shipped(asked, kind)
@@ -646,7 +647,7 @@ def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
                 return run, ""
         elif manifest and is_trace and manifest["kind"] == kind:
             misfit = f"{_short(folder)} is another run ({', '.join(differ)})"
-        if differ == ["prompts"]:
+        if manifest and differ == ["prompts"]:
             larger[folder] = manifest
     # a run that differs in its prompts only may hold the requested ones
     for folder, manifest in larger.items():
@@ -767,12 +768,14 @@ def record_run(
 
     folder = Path(folder)
     finished = folder / "manifest.json"
-    if not (pair or finished.is_file()):
+    was_there = finished.is_file()  # then its parts are checked, and damaged ones repaired
+    if not (pair or was_there):
         check_pair(profile)
     identity = identity_of(profile)
     with locked(folder):
-        with suppress(Damaged):  # then it is repaired
-            if finished.is_file() and (run := load_run(folder)).manifest["key"] == identity["key"]:
+        if not was_there and finished.is_file():  # another process has just finished it
+            run = load_run(folder)
+            if run.manifest["key"] == identity["key"]:
                 return run
         job = _job(profile, texts)
         # numbers of a CPU and a GPU differ in the last digits, so parts of both never share a
