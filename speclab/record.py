@@ -8,7 +8,7 @@ on the trees. The reference is the literal step-by-step procedure in tests/liter
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import psutil
@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speclab.models.model import KVCache, LanguageModel
-from speclab.models.pairs import Pair, fix_few_rows, load_pair
+from speclab.models.pairs import Pair, load_pair
 from speclab.plain import Array, Facts, notice
 from speclab.sampling import (
     NonFiniteProbability,
@@ -299,9 +299,9 @@ def _chunk_blocks(
             part: slice, hidden: Tensor = hidden, wanted: Tensor = wanted
         ) -> dict[str, Tensor]:
             """Rank and probability of the text's tokens in a slice of rows."""
-            logits, place = draft.logits_said(hidden[part], wanted[part])
-            chance = probabilities(logits, sampling).gather(-1, place[:, None])[:, 0]
-            return {"rank": rank_of(rank_key(logits), place), "q": chance}
+            logits, token = draft.logits(hidden[part]), wanted[part]
+            chance = probabilities(logits, sampling).gather(-1, token[:, None])[:, 0]
+            return {"rank": rank_of(rank_key(logits), token), "q": chance}
 
         rows = reduced(len(contexts), of_token)
         ranks.append(rows["rank"])
@@ -418,15 +418,13 @@ class Job:
     """The input of a worker.
 
     blocks: encoded prompts. texts: continuations from another run, by prompt_id, or None. threads:
-    of a worker; None keeps the current number. few_rows: for each model, the library that
-    multiplies few rows (`pairs.fix_few_rows`), so that all workers round alike.
+    of a worker; None keeps the current number.
     """
 
     profile: Profile
     blocks: tuple[tuple[EncodedPrompt, ...], ...]
     texts: dict[str, tuple[int, ...]] | None = None
     threads: int | None = None
-    few_rows: dict[str, str | None] = field(default_factory=dict)
 
 
 def peak_bytes() -> dict[str, int]:
@@ -507,7 +505,6 @@ class Worker:
     def record(self, index: int) -> Done:
         """Record one block: its texts, then the records of each prompt."""
         self.pair = self.pair or self._load()
-        fix_few_rows(self.pair, self.job.few_rows)
         began = time.perf_counter()
         recorded = self._recorded(self.pair, self.job.blocks[index])
         facts = {

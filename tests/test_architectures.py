@@ -25,6 +25,7 @@ from speclab.study.prompts import EncodedPrompt
 
 GUIDE = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
 WORK, UNTRIED = "Models that work", "Not tried"
+AT_LOADING = "nothing: loading refuses it"
 PROMPT, NEW = (5, 9, 13, 7, 22, 30, 11, 17, 8, 3, 35, 20), 24
 
 
@@ -67,19 +68,16 @@ REFUSED = [
     ("gemma2", {}, {}, r"\(final_logit_softcapping=30.0\)"),
     ("granite", {"logits_scaling": 8.0}, {}, r"\(logits_scaling=8.0\)"),
     ("cohere", {}, {}, r"\(logit_scale=0.0625\)"),
-    ("deepseek_v3", {}, {}, "latent attention, kv_lora_rank"),
+    ("deepseek_v3", {}, {}, r"latent attention \(kv_lora_rank="),
     ("mamba", {}, {}, "layers of the kind 'linear_attention'"),
     ("gpt_oss", {}, {}, "transformers has no sdpa attention"),
     ("bart", {}, {}, r"\(is_encoder_decoder\)"),
-    ("bert", {}, {}, "output layer does not read what its body gives"),
-    ("hrm_text", {}, {}, "does not run with the kit's cache and masks"),
-    ("falcon", {"alibi": True}, {}, r"slots of the cache \(alibi\)"),
+    ("falcon", {"alibi": True}, {}, r"\(alibi=True\)"),
     ("llama", {}, {"model_type": "t5"}, "no causal language model for model_type='t5'"),
     ("llama", {}, {"speculators_model_type": "dflash"}, "head of the kind 'dflash'"),
     ("llama", {"max_position_embeddings": 120}, {}, "max_position_embeddings .* 120 .* but 123 "),
     ("gemma3_text", {"sliding_window": 120}, {}, "sliding_window .* 120 positions, but 123 are"),
     ("phi3", LONG, {}, "original_max_position_embeddings .* allows 64 "),
-    ("doge", {"keep_window_size": 512}, {}, "keep_window_size .* 512 .* but 2,171 .*max_packed_"),
 ]
 
 
@@ -161,8 +159,8 @@ def check_texts(folder, pair):
 
 
 def outcome(kind, llama, folder, **changes):
-    """'holds' for an architecture whose texts are its own, else the reason, by `doctor`, of the
-    refusal, with which loading refuses it too.
+    """'holds' for an architecture whose texts are its own, AT_LOADING for one that loading refuses,
+    else the reason, by `doctor`, of the refusal, with which loading refuses it too.
     """
     network = small_network(kind, **changes)
     target = saved(network, folder / "target", llama)
@@ -171,7 +169,11 @@ def outcome(kind, llama, folder, **changes):
     profile = profile_of(target, draft).replace(**short)
     said = doctor.answered("target", doctor.network, profile, "target", False)
     if said.startswith("ok  target: "):
-        check_texts(target, load_pair(profile))
+        try:
+            pair = load_pair(profile)
+        except ValueError:
+            return AT_LOADING
+        check_texts(target, pair)
         return "holds"
     reason = re.sub(r"\s+-> ", "; ", said.removeprefix("do  target: "))
     with pytest.raises(ValueError, match=re.escape(f"target {target}: {reason}")):

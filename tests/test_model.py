@@ -2,8 +2,6 @@
 full-context passes.
 """
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -13,8 +11,7 @@ from torch.nn.functional import linear
 from torch.testing import assert_close
 
 from speclab.decode import score_tree
-from speclab.models import model as models
-from speclab.models.model import KVCache, Projection, take_fastest
+from speclab.models.model import KVCache, Projection
 from speclab.tree import Tree
 
 pytestmark = pytest.mark.numeric
@@ -88,27 +85,6 @@ def test_a_projection_equals_torchs_for_any_number_of_tokens(shape, out):
         expected = linear(x.double(), weight.double()).float()
         assert_close(plain(x), expected, atol=1e-5, rtol=0)
         assert_close(biased(x), expected + bias, atol=1e-5, rtol=0)
-
-
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="oneDNN is not in this torch")
-@pytest.mark.parametrize("slow", ["_few", "_many"])
-def test_the_faster_way_for_one_row_is_taken(slow, monkeypatch):
-    way = getattr(Projection, slow)
-
-    def slower(self, x):
-        time.sleep(0.005)
-        return way(self, x)
-
-    monkeypatch.setattr(Projection, slow, slower)
-    small = Projection(torch.randn(40, 16))
-    take_fastest([small])
-    assert small.few_by_mkl, "what a cache holds stays as it is"
-    monkeypatch.setattr(models, "LARGE", 0)
-    same = [Projection(torch.randn(40, 16)) for _ in range(2)]
-    take_fastest(same)
-    assert {one.few_by_mkl for one in same} == {slow == "_many"}
-    x = torch.randn(1, 16)
-    assert_close(same[0](x), linear(x, same[0].weight), atol=1e-5, rtol=0)
 
 
 def test_a_projection_is_torchs_own_in_half_precision_and_without_onednn(monkeypatch):

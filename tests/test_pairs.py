@@ -89,7 +89,7 @@ def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, monkey
             (key, value) if layer else honest(self, key, value, layer)
         ),
     )
-    with pytest.raises(ValueError, match=r"only 1 of its 2 layers keep"):
+    with pytest.raises(ValueError, match="its files cannot be used"):
         load_model(ModelSpec(str(random_folders[0]), device="cpu"))
 
 
@@ -125,11 +125,6 @@ def has_another_shape(path):
     save_file(weights, path, {"format": "pt"})
 
 
-def has_a_layer_more(path):
-    """transformers would leave out the weights of layers that the configuration does not name."""
-    edit_json(path.with_name("config.json"), num_hidden_layers=1)
-
-
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
@@ -143,7 +138,6 @@ def has_a_layer_more(path):
         ("model.safetensors", cut_file, "model.safetensors is damaged or cut"),
         ("model.safetensors", lacks_a_weight, f"1 weights are missing, .*'{DOWN}"),
         ("model.safetensors", has_another_shape, f"1 weights are missing, .*'{DOWN}"),
-        ("model.safetensors", has_a_layer_more, "9 weights are missing"),
     ],
 )
 def test_a_broken_file_is_named(copied, random_folders, name, damage, words):
@@ -169,11 +163,8 @@ def test_a_stop_that_the_draft_does_not_have_is_refused(larger, random_folders, 
     assert f"texts end with token id {stop!r}" in said and "among the 40 ids" in said
 
 
-def test_no_prompt_may_hold_an_id_that_only_the_target_has(
-    larger, random_folders, random_profile, capsys
-):
+def test_no_prompt_may_hold_an_id_that_only_the_target_has(larger, random_folders, random_profile):
     pair = pair_of(larger, random_folders[1])
-    assert "8 tokens of the target" in capsys.readouterr().err
     [prompt] = encode_prompts(pair.tokenizer, [Prompt("p", "code", "a w44")], 9)
     shape, tree = parse_shape("chain:2"), static_tree(1, 1)
     job = Job(random_profile, ((prompt,),))

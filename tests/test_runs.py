@@ -4,7 +4,6 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import cycle
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from speclab import record
-from speclab.models import model, pairs
 from speclab.study import runs
 from speclab.study.profiles import ROOT, load_profile
 from speclab.study.runs import RunError, load_or_record, load_run, record_run, run_key
@@ -277,26 +275,6 @@ def test_nothing_of_somebody_else_is_written_over(short_profile, tmp_path, name)
     with pytest.raises(RunError, match=f"holds {path.name} without settings.json"):
         record_run(short_profile, tmp_path / "theirs")
     assert path.read_text() == "theirs"
-
-
-def test_few_rows_go_through_one_library_in_a_run_and_after_it(
-    short_profile, short_run, tmp_path, monkeypatch
-):
-    """The timing chooses the other library at every load."""
-    monkeypatch.setattr(model, "LARGE", 0)
-    fastest = cycle(model.LIBRARIES[::-1])
-    monkeypatch.setattr(pairs, "take_fastest", lambda _: next(fastest))
-    folder = tmp_path / "run"
-    interrupted(monkeypatch, record.Worker, "record", at=2)
-    with pytest.raises(KeyboardInterrupt):
-        record_run(short_profile, folder)
-    marker = runs.part_file(folder, 0, "json")
-    first = runs.read_facts(marker, "")["pair"]["target"]["few_rows"]
-    run = record_run(short_profile, folder)
-    assert run.manifest["pair"]["target"]["few_rows"] == first == model.MKL
-    used = pairs.load_pair(short_profile)
-    pairs.fix_few_rows(used, {"target": model.ONEDNN, "draft": model.MKL})
-    assert [used.target.head.few_by_mkl, used.draft.head.few_by_mkl] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import shutil
 import pytest
 from bench import of_library
 from conftest import ROOT
-from test_decode import assert_equal_to_plain_and_replay, assert_plain
 from test_record import assert_equal_records
 from test_tiny_pair import check_committed
 from toy import plain
@@ -16,7 +15,6 @@ from speclab.models.folder import ModelFolder, ModelsMissing
 from speclab.models.pairs import load_pair
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
-from speclab.shapes import parse_shape
 from speclab.study import runs
 from speclab.study.profiles import load_profile
 from speclab.study.prompts import Prompt, encode_prompts, load_prompts
@@ -98,14 +96,6 @@ def test_plain_greedy_is_transformers_token_for_token(pair, prompts):
     for prompt, text in zip(prompts, texts, strict=True):
         # which knows no stop here
         assert of_library(pair, prompt, NEW).ids[: len(text)] == text, prompt.domain
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_decoded_is_plain_and_replayed_is_counted(pair, prompts):
-    for prompt in prompts:
-        assert_equal_to_plain_and_replay(pair, prompt, [2, 4], [(3, 2, 8)], NEW)
-        assert_plain(pair, prompt, parse_shape("dynamic:4,3,7"), NEW)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from speclab.cli.decode_call import DecodeCall
 from speclab.decode import Decoded, decode_prompt
-from speclab.models.pairs import Pair, fix_few_rows
+from speclab.models.pairs import Pair
 from speclab.plain import notice
 from speclab.record import generate
 from speclab.sampling import Sampling
@@ -36,7 +36,6 @@ def decode_file(call: DecodeCall, pair: Pair) -> int:
     if cut := sum(prompt.cut > 0 for prompt in encoded):
         limit = call.profile.max_prompt_tokens
         notice(f"{cut} of {len(encoded)} prompts are cut to max_prompt_tokens={limit}")
-    fix_few_rows(pair, {})  # libraries round differently, and a later call may choose another
     with FileLock(out.with_name(f".{out.name}.lock")):  # others wait
         lines = call.lines_there()
         rows = call.rows_of(lines)

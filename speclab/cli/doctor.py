@@ -20,7 +20,6 @@ from speclab.models.folder import (
     MEND,
     ModelFolder,
     cached,
-    check_torchvision,
     left_out_in_words,
     read_by_target,
 )
@@ -50,8 +49,7 @@ def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
 
 
 def packages(profile: Profile) -> str:
-    """Are the packages in the ranges of pyproject.toml, and does torchvision fit torch?"""
-    check_torchvision()
+    """Are the packages in the ranges of pyproject.toml?"""
     quantised = "quantization_config" in profile.notes.target_config
     has_head = plan.OF_HEAD in plan.known_config(profile, "draft")
     missing = lacking() + lacking("gptq") * quantised + lacking("heads") * has_head

@@ -17,7 +17,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from speclab.models import hub
 from speclab.models.folder import ModelFolder
 from speclab.plain import notice, read_json, sha256_of
 from speclab.study import runs
@@ -61,7 +60,7 @@ def source_of(folder: Path) -> Source | None:
 
 
 def fetch_pair(profile: Profile) -> list[Path]:
-    """Download the profile's models that are not on this machine from the hub, with size and bar.
+    """Download the profile's models that are not on this machine from the hub, with a progress bar.
     Returns their folders. ModelsMissing if the hub does not provide one; ValueError, before the
     first weights, for a model that cannot be used.
     """
@@ -74,8 +73,8 @@ def fetch_pair(profile: Profile) -> list[Path]:
         if not (ModelFolder.local(spec) or ModelFolder.whole(spec))
     }
     for which, spec in away.items():
-        check_spec(spec, packed=0, which=which)
-    return [hub.snapshot(spec, shows=True) for spec in away.values()]
+        check_spec(spec, which=which)
+    return [ModelFolder.fetched(spec).path for spec in away.values()]
 
 
 def missing(profile: Profile) -> list[Source]:

@@ -98,7 +98,7 @@ def known_config(profile: Profile, which: str) -> Mapping[str, Any]:
     it.
     """
     folder = ModelFolder.here(getattr(profile, which))
-    return folder.stated if folder else getattr(profile.notes, f"{which}_config")
+    return folder.config if folder else getattr(profile.notes, f"{which}_config")
 
 
 def config_of(profile: Profile, which: str, asks: bool = False) -> Mapping[str, Any]:
@@ -119,7 +119,7 @@ def model_line(profile: Profile, which: str, asks: bool = False) -> str:
     from speclab.models.support import check_usable
 
     config = dict(config_of(profile, which, asks))
-    return check_usable(config, profile.positions, profile.max_packed_tokens)
+    return check_usable(config, profile.positions)
 
 
 def planned_pair(profile: Profile, gpus: int = 2, asks: bool = False) -> list[Held]:

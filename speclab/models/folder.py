@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from speclab.models import hub
-from speclab.models.hub import MEND, PACKED_BY, ModelsMissing
+from speclab.models.hub import INDEX, MEND, OF_GPTQ, READING, SINGLE, WEIGHTS, ModelsMissing
 from speclab.plain import Facts, brief, digest_of, one_line, read_json, sha256_of
 from speclab.study.place import folder_of
 from speclab.study.profiles import MODELS, ROOT, ModelSpec, Profile
@@ -24,10 +23,8 @@ from speclab.study.prompts import EncodedPrompt, Prompt, encode_prompts
 # in a model's config.json; the first two are relative to its folder
 PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")
 OF_HEAD = "transformer_layer_config"  # in a trained head's config.json: the settings of its layers
-# read by the libraries, which silently ignore damaged ones
-SILENT = ("generation_config.json", PACKED_BY)
+GENERATION = "generation_config.json"
 ADAPTER = "adapter_config.json"
-READERS = ("sentencepiece", "tiktoken", "protobuf")  # packages that read a tokenizer.model
 COMMIT = r"[0-9a-f]{40}"
 # settings of a model's own generation that change no text, that the kit reads, or that the profile
 # decides: end and padding, sampling, lengths, cache, outputs, drafts, beams (but for `num_beams`)
@@ -88,9 +85,8 @@ class ModelFolder:
         """The folder of a model, downloaded from the hub if needed (ModelsMissing if that fails);
         without `weights`, settings and tokenizer only.
         """
-        if folder := cls.local(spec):
-            return folder
-        return cls(hub.snapshot(spec, weights))
+        patterns = (*READING, *WEIGHTS) if weights else READING
+        return cls.local(spec) or cls.whole(spec) or cls(hub.snapshot(spec, patterns))
 
     # ---- what it holds
 
@@ -110,10 +106,16 @@ class ModelFolder:
 
     @property
     def _named(self) -> list[Path]:
-        """The files of its weights, whether they are there or not."""
-        there = [file.name for file in self.path.glob("*")]
-        named = hub.weights_of(self.config, there, lambda name: read_json(self.path / name, MEND))
-        return [self.path / name for name in named]
+        """The files of its weights, whether they are there or not: those of the index, unless a
+        single file has all.
+        """
+        index = self.path / INDEX
+        if (self.path / SINGLE).is_file() or not index.is_file():
+            return [*self.path.glob(OF_GPTQ), self.path / SINGLE][:1]
+        names = read_json(index, MEND).get("weight_map")
+        if not isinstance(names, dict):
+            raise ValueError(f"{index} does not name the files of the weights; {MEND}")
+        return sorted({self.path / str(name) for name in names.values()})
 
     @property
     def tensors(self) -> list[Path]:
@@ -160,21 +162,9 @@ class ModelFolder:
         return self.path / "source.json"
 
     @property
-    def stated(self) -> Facts:
-        """Its config.json, with the packing that its other file names."""
-        return self.config | {"quantization_config": self.packing}
-
-    @property
-    def packing(self) -> Facts:
-        """The settings with which its weights are packed; {} for plain weights."""
-        file = self.path / PACKED_BY
-        there = file.is_file()
-        return read_json(file, MEND) if there else self.config.get("quantization_config") or {}
-
-    @property
     def quantised(self) -> bool:
         """Whether its weights are packed by GPTQ."""
-        return bool(self.packing)
+        return bool(self.config.get("quantization_config"))
 
     @property
     def trimmed(self) -> bool:
@@ -198,10 +188,6 @@ class ModelFolder:
 
     def _beside(self, entry: str) -> "ModelFolder | None":
         named = self.config.get(entry)
-        if not isinstance(named, str | None) or named == ".":
-            raise ValueError(
-                f"{self.path}: {entry}={brief(named)} in config.json names no other folder; {MEND}"
-            )
         return ModelFolder((self.path / named).resolve()) if named else None
 
     @property
@@ -215,7 +201,11 @@ class ModelFolder:
         weights that are not made yet it uses the hash in source.json. For a draft that uses another
         model's embedding it includes that model.
         """
-        digests = self._promised()
+        digests = {}
+        if self.source.is_file():
+            again = "take it from the repository again (git checkout)"
+            weights = read_json(self.source, again)["weights"]
+            digests = {name: made["sha256"] for name, made in weights.items()}
         for file in [*self.tensors, self.path / "tokenizer.json"]:
             if file.is_file():
                 digests[file.name] = _file_digest(file, file.stat().st_mtime_ns)
@@ -227,32 +217,16 @@ class ModelFolder:
         inner = "".join(digests[name] for name in sorted(digests))
         return hashlib.sha256(bytes.fromhex(inner)).hexdigest()[:40]
 
-    def _promised(self) -> dict[str, str]:
-        """SHA-256 by name of the weights that its source.json names; {} without one."""
-        if not self.source.is_file():
-            return {}
-        again = "take it from the repository again (git checkout)"
-        weights = read_json(self.source, again).get("weights")
-        try:
-            return {name: bytes.fromhex(made["sha256"]).hex() for name, made in weights.items()}
-        except (AttributeError, TypeError, KeyError, ValueError):
-            came = f"weights={brief(weights)}"
-            raise ValueError(f"{self.source}: {came} has no digests; {again}") from None
-
     def check(self) -> None:
-        """ValueError for settings that are not JSON objects or that the kit cannot use, for an
-        adapter, and for damaged or missing weights, in this folder and in `base`.
+        """ValueError for an adapter, and for damaged or missing weights, in this folder and in
+        `base`.
         """
-        for name in SILENT:
-            if (self.path / name).is_file():
-                read_json(self.path / name, MEND)
         if (self.path / ADAPTER).is_file():
             raise ValueError(
                 f"{self.path} holds an adapter ({ADAPTER}), and the kit applies none; merge it "
                 "into the weights, or remove its files"
             )
-        for file in self.files:
-            tensor_shapes(file)
+        _ = self.shapes
         if self.base:
             self.base.check()
 
@@ -274,46 +248,28 @@ class ModelFolder:
         with self.reader.used():
             return AutoTokenizer.from_pretrained(self.reader.path, trust_remote_code=False)
 
+    @property
+    def generation(self) -> Facts:
+        """The settings of its own generation; {} if it has none."""
+        file = self.path / GENERATION
+        return read_json(file, MEND) if file.is_file() else {}
+
     def stop_ids(self, tokenizer: Any) -> frozenset[int]:
         """The ids that end its texts: from its generation_config.json (else its config.json), and
         the tokenizer's end of text.
         """
-        from transformers import AutoConfig, GenerationConfig
-
-        with self.used():
-            if (self.path / SILENT[0]).is_file():
-                settings = GenerationConfig.from_pretrained(self.path)
-            else:
-                config = AutoConfig.from_pretrained(self.path, trust_remote_code=False)
-                settings = GenerationConfig.from_model_config(config)
-        named = settings.eos_token_id
+        named = self.generation.get("eos_token_id", self.text.eos_token_id)
         several = named if isinstance(named, list) else [named]
-        if not all(isinstance(one, int | str | None) for one in several):
-            raise ValueError(
-                f"{self.generation_file}: eos_token_id={brief(named)} holds no token ids; write "
-                "whole numbers"
-            )
         return frozenset([tokenizer.eos_token_id, *several]) - {None}
 
-    @property
-    def generation_file(self) -> Path:
-        """The file with the settings of its own generation; of older models, its config.json."""
-        file = self.path / SILENT[0]
-        return file if file.is_file() else self.path / "config.json"
-
     def left_out(self, sampled: bool) -> dict[str, Any]:
-        """The settings in `generation_file` that would change its texts and that the kit does not
-        obey, as a repetition penalty. sampled: whether the texts are sampled.
+        """The settings in its generation_config.json that would change its texts and that the kit
+        does not obey, as a repetition penalty. sampled: whether the texts are sampled.
         """
-        from transformers import GenerationConfig
-
-        file, obeyed = self.generation_file, OBEYED if sampled else f"{OBEYED}|{OF_SAMPLING}"
-        asked = read_json(file, MEND)
-        if file.name not in SILENT:
-            asked = {name: asked[name] for name in vars(GenerationConfig()) if name in asked}
+        obeyed = OBEYED if sampled else f"{OBEYED}|{OF_SAMPLING}"
         return {
             name: value
-            for name, value in asked.items()
+            for name, value in self.generation.items()
             if value and not (value == 1 and name in OFF_AT_1) and not re.fullmatch(obeyed, name)
         }
 
@@ -325,34 +281,14 @@ class ModelFolder:
         try:
             yield
         except Exception as error:
-            check_torchvision()
             is_module = isinstance(error, ImportError) and error.name  # `main` says what to do
             if type(error).__name__ == "OutOfMemoryError" or is_module:
                 raise
             said = one_line(f"{type(error).__name__}: {error}")
             raise ValueError(
-                f"{self.path}: its files cannot be used ({said[:300]}); {self._cure(error)}"
+                f"{self.path}: its files cannot be used ({said[:300]}); {MEND}, run `pip check`, "
+                "or use another dtype, backend or model"
             ) from error
-
-    def _cure(self, error: Exception) -> str:
-        """What to do about an error of a library. ValueError for what explains it better: a damaged
-        file, or settings that the kit cannot use.
-        """
-        for file in self.path.glob("*.json"):
-            read_json(file, MEND, object)
-        if reason := hub.unloadable(self.config):
-            raise ValueError(f"{self.path}: {reason}")
-        said = str(error).lower()
-        is_tokenizer = any(name in said for name in READERS)
-        if is_tokenizer and any(self.path.glob("*.model")):
-            return f"run `pip install {' '.join(READERS)}`, or use another model"
-        if isinstance(error, ImportError):
-            return "install the package that it names"
-        if is_tokenizer or isinstance(error, KeyError) or "missing" in said:
-            return f"{MEND}, or use another"
-        if "dtype" in said or "kernel" in said:
-            return "use another dtype or backend, or another model"
-        return "use another model"
 
 
 def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
@@ -385,22 +321,6 @@ def tensor_shapes(file: Path, do: str = MEND) -> dict[str, list[int]]:
             return {name: tensors.get_slice(name).get_shape() for name in names}
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{file} is damaged or cut ({one_line(error)}); {do}") from None
-
-
-def check_torchvision() -> None:
-    """ValueError for an installed torchvision that does not fit torch. transformers imports it with
-    every model, and then fails for all models. speclab itself does not need it.
-    """
-    try:
-        import torchvision  # noqa: F401
-    except ModuleNotFoundError:
-        return
-    except Exception as error:
-        raise ValueError(
-            f"torchvision does not fit torch {version('torch')} ({error}), so transformers can "
-            "import no model; run `pip uninstall torchvision`, or install the release for this "
-            "torch"
-        ) from None
 
 
 # ---- a profile's pair ----------------------------------------------------------------------------
@@ -450,17 +370,15 @@ class Read:
 def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     """Prompts as token ids of the profile's target; its tokenizer is downloaded if needed."""
     folder = ModelFolder.fetched(profile.target, weights=False)
-    files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
-    stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
     limits = profile.max_prompt_tokens, profile.template, profile.truncate
-    read = _read(folder, stamps, tuple(prompts), limits)
+    read = _read(folder, tuple(prompts), limits)
     left_out = folder.left_out(profile.temperature > 0)
     return Read(read.prompts, read.facts | {"left_out": left_out}) if left_out else read
 
 
 @cache
-def _read(folder: ModelFolder, _stamps: tuple, prompts: tuple, limits: tuple) -> Read:
-    """Computed once per process, unless a file of the model's folder changes."""
+def _read(folder: ModelFolder, prompts: tuple, limits: tuple) -> Read:
+    """Computed once per process: reading a tokenizer takes a second, and each kind of run asks."""
     tokenizer = folder.tokenizer
     stops = sorted(folder.stop_ids(tokenizer), key=str)
     encoded = encode_prompts(tokenizer, prompts, *limits)
@@ -476,6 +394,6 @@ def left_out_in_words(profile: Profile) -> str:
     left_out = folder.left_out(profile.temperature > 0)
     asked = ", ".join(f"{name}={brief(value)}" for name, value in left_out.items())
     return asked and (
-        f"{profile.target.path}: its {folder.generation_file.name} asks for {asked}, which the kit "
+        f"{profile.target.path}: its {GENERATION} asks for {asked}, which the kit "
         "leaves out; the texts follow the model's own distribution"
     )

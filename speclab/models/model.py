@@ -11,7 +11,7 @@ through the same code. A network is any module with Hugging Face's calling conve
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,9 +22,10 @@ from torch.nn.functional import linear, pad
 if TYPE_CHECKING:
     from speclab.models.folder import ModelFolder
 
-CLEARLY = 0.9  # oneDNN multiplies one row if its time is below this share of MKL's
-LARGE = 64 * 2**20  # bytes of weights that exceed every processor cache
-LIBRARIES = MKL, ONEDNN = ("MKL", "oneDNN")
+# allowed difference between a packed tree and its paths, as a share of the largest logit, by the
+# number format of the products (measured on both pairs in bfloat16: up to 0.03; with a wrong mask,
+# in all formats: 0.18 and more)
+ROUNDING = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.1}
 # names of settings: how many keys attention sees; longrope's positions before its angles change
 WINDOW = re.compile(r"(window|window_size|chunk_size)$")
 BEFORE_LONG = "original_max_position_embeddings"
@@ -61,11 +62,9 @@ class KVCache:
 
     def _grow(self, layer_idx: int, like: Tensor, end: int) -> None:
         self.capacity = max(self.capacity, 1 << (end - 1).bit_length())
-        shape = (*like.shape[:-2], self.capacity, like.shape[-1])
-        fresh = [like.new_empty(shape), like.new_empty(shape)]
-        for new, old in zip(fresh, self.layers.get(layer_idx, ()), strict=False):
-            new[..., : self.length, :] = old[..., : self.length, :]
-        self.layers[layer_idx] = fresh
+        held = self.layers.get(layer_idx) or [like[..., :0, :]] * 2
+        rooms = [(0, 0, 0, self.capacity - part.shape[-2]) for part in held]
+        self.layers[layer_idx] = [pad(*both) for both in zip(held, rooms, strict=True)]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Committed tokens."""
@@ -112,9 +111,8 @@ class Projection:
 
     On a CPU it keeps a copy of the weights in oneDNN's layout, for three rows and more. One or two
     rows go through MKL as `weight @ x.T` (with at least two columns, because one column takes
-    longer), or through oneDNN (`few_by_mkl` = False). Which is faster depends on the machine;
-    `take_fastest` measures it. oneDNN prepares for each new number of rows; therefore
-    many rows are padded to a multiple of STEP.
+    longer). oneDNN prepares for each new number of rows; therefore many rows are padded to a
+    multiple of STEP.
     """
 
     STEP = 32
@@ -122,15 +120,13 @@ class Projection:
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         self.weight, self.bias = weight, bias
         self.out_features = weight.shape[0]
-        self.few_by_mkl = True
         self._copy = _laid_out(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._copy is None or x.dtype != torch.float32:
             return linear(x, self.weight, self.bias)
         rows = x.reshape(-1, x.shape[-1])
-        few = self.few_by_mkl and len(rows) <= 2
-        found = self._few(rows) if few else self._many(rows)
+        found = self._few(rows) if len(rows) <= 2 else self._many(rows)
         return found.view(*x.shape[:-1], -1)
 
     def _few(self, x: Tensor) -> Tensor:
@@ -145,38 +141,6 @@ class Projection:
         library = torch.ops.mkldnn
         found = library._linear_pointwise(x, self._copy, self.bias, "none", [], "")
         return found[:count]
-
-
-def take_fastest(projections: Sequence[Projection], repeats: int = 5) -> str | None:
-    """Measure which library multiplies one row faster by a model's float32 projections on this CPU,
-    and use it from now on. Plain decoding, the baseline of every speed-up, consists of such
-    products. oneDNN is used if its shortest time is below CLEARLY times MKL's, because other
-    programs can only lengthen times. Returns the library; None if there is no choice.
-
-    The two round differently, so recordings use the library in their manifest (`send_few_rows`).
-    Models that fit into a processor cache (below LARGE bytes) have noisy times, and use MKL.
-    """
-    own = [projection for projection in projections if projection._copy is not None]
-    if sum(projection.weight.nbytes for projection in own) < LARGE:
-        return None
-    seconds: dict[str, list[float]] = {library: [] for library in LIBRARIES}
-    for _ in range(repeats):
-        for library, kept in seconds.items():
-            send_few_rows(own, library)
-            began = time.perf_counter()
-            for projection in own:
-                projection(projection.weight[:1])
-            kept.append(time.perf_counter() - began)
-    mkl, onednn = (min(seconds[library]) for library in LIBRARIES)
-    fastest = MKL if onednn >= CLEARLY * mkl else ONEDNN
-    send_few_rows(own, fastest)
-    return fastest
-
-
-def send_few_rows(projections: Sequence[Projection], library: str) -> None:
-    """Let one of LIBRARIES multiply one or two rows from now on."""
-    for projection in projections:
-        projection.few_by_mkl = library == MKL
 
 
 def wait_for(device: torch.device) -> None:
@@ -213,12 +177,10 @@ class LanguageModel:
     """A causal network, cut to the ids that it shares with its partner.
 
     It computes hidden states first, and logits only where they are needed. network, folder: its
-    source (None: not from a folder). few_rows: which of LIBRARIES multiplies one or two rows, if
-    there is a choice. passes: forward passes of the body so far. borrowed: how many parameters of
-    its network are the target's. taps: numbers of the layers after which a trained head reads the
-    hidden states (0: the embedding); by_start: whether its distributions depend on where the block
-    began, as a head's do; features: those of the last pass, [batch, n, taps x d]. checked: whether
-    its probabilities are known to be those of its whole network (`pairs.check_model`).
+    source (None: not from a folder). passes: forward passes of the body so far. borrowed: how many
+    parameters of its network are the target's. taps: numbers of the layers after which a trained
+    head reads the hidden states (0: the embedding); by_start: whether its distributions depend on
+    where the block began, as a head's do; features: those of the last pass, [batch, n, taps x d].
     """
 
     body: Any
@@ -229,13 +191,11 @@ class LanguageModel:
     kernel: str = "Linear"
     network: Any = None
     folder: "ModelFolder | None" = None
-    few_rows: str | None = None
     passes: int = 0
     borrowed: int = 0
     by_start: ClassVar[bool] = False
     taps: tuple[int, ...] = ()
     features: Tensor | None = None
-    checked: bool = False
 
     def __post_init__(self):
         self.device = torch.device(self.device)
@@ -347,21 +307,6 @@ class LanguageModel:
         """float32 logits [..., shared vocabulary] of hidden states [..., d]."""
         return self.head(hidden)[..., : self.vocab].float()
 
-    @torch.inference_mode()
-    def logits_said(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits of hidden states [n, d] over the tokens that the model can output, [n, m], and
-        the column of each of `tokens` [n]. A trimmed head has one more column, -inf, for all tokens
-        that it cannot output.
-        """
-        product = getattr(self.head, "product", None)
-        if product is None:
-            return self.logits(hidden), tokens
-        kept = self.head.kept
-        place = torch.searchsorted(kept, tokens)
-        is_kept = kept[place.clamp(max=len(kept) - 1)] == tokens
-        logits = pad(product(hidden).float(), (0, 1), value=-torch.inf)
-        return logits, torch.where(is_kept, place, len(kept))
-
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
     """Seconds that `work` takes, with the device's queue empty before and after."""
@@ -370,3 +315,24 @@ def timed(work: Callable[[], object], device: torch.device) -> float:
     work()
     wait_for(device)
     return time.perf_counter() - began
+
+
+def probe_tokens(model: LanguageModel) -> tuple[int, int, int]:
+    """A root and two siblings, for checks: not the first ids, which may be unused and equal."""
+    seventh = model.vocab / 7
+    return int(2 * seventh), int(3 * seventh), int(5 * seventh)
+
+
+def check_same(name: str, packed: Tensor, alone: Tensor, computes: torch.dtype) -> None:
+    """ValueError unless logits of a packed tree are those along its paths (-inf: not output), but
+    for the rounding of products in this number format.
+    """
+    said = ~alone.isneginf()
+    gap = float((packed - alone)[..., said].abs().max())
+    scale = float(alone[said].abs().max())
+    if not gap <= ROUNDING[computes] * max(scale, 1.0):  # also true for NaN
+        raise ValueError(
+            f"{name}: a packed tree and its paths differ by {gap:.3g} at logit scale {scale:.3g}. "
+            "Its weights are damaged, or it caps, scales or shifts its logits, or its attention "
+            "does not support 4-D masks, so it cannot be used here; use another model"
+        )

@@ -23,7 +23,7 @@ from speclab.shapes import NO_DRAFT, Shape
 from speclab.stats import RESAMPLES, bounds_of, resampling_of
 from speclab.study.prompts import EncodedPrompt
 
-GREEDY = Sampling()
+GREEDY, PLAIN = Sampling(), "plain"
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
 
 
@@ -78,52 +78,48 @@ def costs_of(times: pd.DataFrame) -> Costs:
     return Costs(one, tuple(map(int, median.index)), draft, verify)
 
 
-def decoded(
+def decoded_speed(
     pair: Pair,
     prompts: Sequence[EncodedPrompt],
-    shapes: Mapping[Any, Shape],
+    shapes: Mapping[str, Shape],
     max_new_tokens: int,
-    repeats: int = 1,
-    rule: str = "greedy",
-    sampling: Sampling = GREEDY,
-    seed: int = 0,
+    repeats: int = 3,
 ) -> pd.DataFrame:
-    """Every prompt decoded with every shape, a row per repeat, prompt and shape (`method`), the
-    order of the shapes swapped from prompt to prompt and from repeat to repeat.
+    """Every prompt decoded greedily with every shape and plainly (the method "plain"), after a
+    warm-up: a row per repeat, prompt and method, the order of the methods swapped from prompt to
+    prompt and from repeat to repeat.
 
-    Columns: method, repeat, prompt_id, domain, text (token ids), tokens, blocks, drafted, accepted,
-    time_s. Every method begins after the same prefill, of the prompt but its last token, and is
-    timed from there to the last token of the text. If the rule is greedy, the shape `NO_DRAFT`
-    decodes by the target alone, with one pass for each token and the shortest loop there is.
+    Columns: method, repeat, prompt_id, domain, text (token ids), tokens, blocks, time_s.
+    Every method begins after the same prefill, of the prompt but its last token, and is
+    timed from there to the last token of the text.
     """
     rows = []
-    room = max_new_tokens + max(shape.room for shape in shapes.values())
-    for repeat, (number, prompt) in product(range(repeats), enumerate(prompts)):
+    methods = {PLAIN: NO_DRAFT} | dict(shapes)
+    room = max_new_tokens + max(shape.room for shape in methods.values())
+    turns = product(range(-1, repeats), enumerate(prompts))  # repeat -1 warms up
+    for repeat, (number, prompt) in turns:
+        new = max_new_tokens if repeat >= 0 else min(8, max_new_tokens)
+        if repeat < 0 < number:
+            continue
         caches = prefill(pair, prompt.ids, room)  # the same for all methods
-        turn = 1 if (repeat + number) % 2 == 0 else -1
-        for method in list(shapes)[::turn]:
-            shape = shapes[method]
-            if shape.size or rule != "greedy":
-                arguments = prompt, rule, shape, sampling, max_new_tokens, seed, caches
-                counts = _counts(decode_prompt(pair, *arguments))
+        for method in list(methods)[:: 1 if (repeat + number) % 2 == 0 else -1]:
+            if method == PLAIN:
+                counts = _plain_counts(pair, prompt, new, caches[0])
             else:
-                counts = _plain_counts(pair, prompt, max_new_tokens, caches[0])
+                given = prompt, "greedy", methods[method], GREEDY, new, 0, caches
+                counts = _counts(decode_prompt(pair, *given))
             names = {"method": method, "repeat": repeat}
             names |= {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
             rows.append(names | counts)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).query("repeat >= 0").reset_index(drop=True)
 
 
 def _counts(text: Decoded) -> dict[str, Any]:
-    """The counted columns of `decoded` from a decoded text."""
-    drafted = sum(step.drafted for step in text.steps)
-    accepted = sum(step.accepted for step in text.steps)
+    """The counted columns of `decoded_speed` from a decoded text."""
     return {
         "text": text.token_ids,
         "tokens": len(text.token_ids),
         "blocks": text.target_passes,
-        "drafted": drafted,
-        "accepted": accepted,
         "time_s": text.time_s - text.prefill_time_s,
     }
 
@@ -145,33 +141,17 @@ def _plain_counts(pair: Pair, prompt: EncodedPrompt, new: int, cache: KVCache) -
 
     seconds = timed(plainly, target.device)
     tokens = len(text)
-    counts = {"text": tuple(text), "tokens": tokens, "blocks": tokens}
-    return counts | {"drafted": 0, "accepted": 0, "time_s": seconds}
+    return {"text": tuple(text), "tokens": tokens, "blocks": tokens, "time_s": seconds}
 
 
 def differs(
     texts: pd.DataFrame, recorded: Mapping[str, tuple[int, ...]], max_new_tokens: int
 ) -> np.ndarray:
-    """Which greedy texts of `decoded` are not the target's own, as they were recorded (by
+    """Which texts of `decoded_speed` are not the target's own, as they were recorded (by
     prompt_id), up to this many tokens; bool [rows].
     """
     rows = zip(texts["prompt_id"], texts["text"], strict=True)
     return np.array([text != recorded[name][:max_new_tokens] for name, text in rows])
-
-
-def decoded_speed(
-    pair: Pair,
-    prompts: Sequence[EncodedPrompt],
-    shapes: Mapping[str, Shape],
-    max_new_tokens: int,
-    repeats: int = 3,
-) -> pd.DataFrame:
-    """`decoded` greedily with these shapes and plainly (the method "plain"), in one run, after a
-    warm-up.
-    """
-    methods = {"plain": NO_DRAFT} | dict(shapes)
-    decoded(pair, prompts[:1], methods, min(8, max_new_tokens))  # warm-up
-    return decoded(pair, prompts, methods, max_new_tokens, repeats)
 
 
 def medians(speeds: pd.DataFrame) -> pd.DataFrame:
@@ -181,7 +161,7 @@ def medians(speeds: pd.DataFrame) -> pd.DataFrame:
     keys = ["method", "prompt_id", "domain"]
     groups = speeds.groupby(keys, sort=False, as_index=False)
     each = groups[["tokens", "blocks", "time_s"]].median()
-    plain = each[each["method"] == "plain"].set_index("prompt_id")["time_s"]
+    plain = each[each["method"] == PLAIN].set_index("prompt_id")["time_s"]
     return each.assign(plain_s=each["prompt_id"].map(plain))
 
 
@@ -254,22 +234,6 @@ class Measured:
         each = (with_loop(costs_of(times), self.blocks, self.shapes) for times in self.rounds)
         return tuple(costs for costs, _ in each)
 
-    def resampled(self, n: int = 100) -> list[Costs]:
-        """The costs n times again, with rounds, their repeats and the decoded prompts drawn with
-        replacement. Of r rounds r - 1 are drawn, so the variance is that of a mean of r. The
-        numbers of the rounds are the same for all machines with as many rounds.
-        """
-        rng = np.random.default_rng(3)
-        rounds = [times.set_index("repeat") for times in self.rounds]
-        blocks = self.blocks.set_index("prompt_id")
-        drawn = []
-        for numbers in rng.integers(0, len(rounds), (n, len(rounds) - 1)):
-            times = pd.concat([_resampled_rows(rounds[number], rng) for number in numbers])
-            texts = _resampled_rows(blocks, rng)
-            costs, _ = with_loop(costs_of(times), texts, self.shapes)
-            drawn.append(costs)
-        return drawn
-
 
 def measured(
     pair: Pair,
@@ -297,12 +261,6 @@ def measured(
             break
         before = after
     return rounds
-
-
-def _resampled_rows(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """The rows of as many values of the index, drawn with replacement."""
-    values = frame.index.unique()
-    return frame.loc[rng.choice(values, len(values))]
 
 
 def in_plain_tokens(speeds: pd.DataFrame) -> pd.DataFrame:

@@ -31,8 +31,10 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 class TrimmedHead(torch.nn.Module):
     """An output layer with one row per token of `kept`. Logits [..., out_features] are -inf for all
-    other tokens.
+    other tokens. `product`: a faster form of its product, for fixed weights.
     """
+
+    product: Projection | None = None
 
     def __init__(self, weight: Tensor, kept: Tensor, vocab: int):
         super().__init__()
@@ -42,25 +44,9 @@ class TrimmedHead(torch.nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states [..., width]."""
-        return self.spread(linear(hidden, self.weight))
-
-    def spread(self, said: Tensor) -> Tensor:
-        """Logits of the whole vocabulary [..., out_features] from the logits of the kept tokens
-        [..., K].
-        """
+        said = self.product(hidden) if self.product else linear(hidden, self.weight)
         logits = said.new_full((*said.shape[:-1], self.out_features), -torch.inf)
         return logits.index_copy_(-1, self.kept, said)
-
-
-class FrozenHead:
-    """A trimmed head with constant weights: the same logits, faster."""
-
-    def __init__(self, head: TrimmedHead):
-        self.kept, self.out_features = head.kept, head.out_features
-        self._spread, self.product = head.spread, Projection(head.weight)
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        return self._spread(self.product(hidden))
 
 
 def load_network(folder: ModelFolder, dtype: torch.dtype) -> tuple[Any, list[str]]:
@@ -69,7 +55,10 @@ def load_network(folder: ModelFolder, dtype: torch.dtype) -> tuple[Any, list[str
 
     config = AutoConfig.from_pretrained(folder.path, trust_remote_code=False)
     weights, kept = trimmed_weights(folder)
-    check_kept(folder, kept, config.vocab_size)
+    if kept.min() < 0 or kept.max() >= config.vocab_size or (kept.diff() <= 0).any():
+        raise ValueError(
+            f"`kept` must name tokens below {config.vocab_size}, each once, in ascending order"
+        )
     network = AutoModelForCausalLM.from_config(config)
     head = TrimmedHead(weights[HEAD], kept, config.vocab_size)
     network.set_output_embeddings(head)
@@ -97,18 +86,6 @@ def trimmed_weights(folder: ModelFolder) -> tuple[dict[str, Tensor], Tensor]:
         embedding[kept] = weights.pop("embed_kept").float()
         weights[EMBEDDING] = embedding
     return weights, kept
-
-
-def check_kept(folder: ModelFolder, kept: Tensor, vocab: int) -> None:
-    """Raise ValueError unless `kept` lists distinct tokens of the vocabulary in ascending order."""
-    if kept.min() < 0 or kept.max() >= vocab:
-        wrong = kept[(kept < 0) | (kept >= vocab)][:3].tolist()
-        raise ValueError(
-            f"{folder.path}: `kept` has token ids that the target lacks, such as {wrong} "
-            f"(the target has {vocab} tokens); use a draft made for this target"
-        )
-    if (kept.diff() <= 0).any():
-        raise ValueError(f"{folder.path}: `kept` is not ascending, or has a token twice")
 
 
 def base_embedding(folder: ModelFolder) -> Tensor:

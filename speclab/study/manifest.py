@@ -88,7 +88,7 @@ class ModelFacts:
     device: Text | None = None
     gpu: Text | None = None
     architecture: Text | None = None
-    few_rows: Literal["MKL", "oneDNN"] | None = None
+    few_rows: Literal["MKL", "oneDNN"] | None = None  # of older runs; no longer written
 
 
 @dataclass(frozen=True, config=STRICT)

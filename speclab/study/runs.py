@@ -17,7 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -867,9 +867,6 @@ def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[Facts]:
     known = {index: part_facts(folder, index) for index in range(len(job.blocks))}
     facts = {index: part for index, part in known.items() if part}
     missing = [index for index in known if index not in facts]
-    for part in facts.values():  # with the libraries of the first parts
-        of_pair = part["pair"]
-        job = replace(job, few_rows={name: of_pair[name]["few_rows"] for name in MODELS})
     if missing:
         # a log gets lines instead of a bar, and a page of `make reproduce` (SPECLAB_OUT) neither
         is_log, what = not sys.stderr.isatty(), f"record {job.profile.name}"
