@@ -55,10 +55,11 @@ import torch
 
 from speclab import cost, replay, score, stats
 from speclab.study import prompts, runs, timing_runs
+from speclab.study.pairs import load_pair
 from speclab.lab import choose, combined, prompt_sets, stopping
 from speclab.cost import Costs
 from speclab.estimates import Estimates, counted, stack
-from speclab.models import head, pairs
+from speclab.models import head
 from speclab.models import timing as stopwatch
 from speclab.models.folder import ModelFolder
 from speclab.study.profiles import with_head
@@ -71,7 +72,7 @@ RUNS = ["greedy", "chain", "others-but-unwrapped"]
 # %% tags=["timed"]
 ctx = notebook.start("10_wall_clock", profile, overrides)
 settings = ctx.profile.replace(temperature=0.0)
-pair = pairs.load_pair(settings)
+pair = load_pair(settings)
 
 # %% [markdown]
 # A draft that is often right gives many tokens per target pass, and may slow decoding all the same.
@@ -164,7 +165,7 @@ times = [clock.times]
 of_head = with_head(settings)
 folder = ModelFolder.whole(of_head.draft) if of_head else None
 if folder and not head.unreadable(folder):
-    its = stopwatch.pass_times(pairs.load_pair(of_head), stopwatch.SIZES, context, pass_repeats)
+    its = stopwatch.pass_times(load_pair(of_head), stopwatch.SIZES, context, pass_repeats)
     its["ms"] *= costs.target_ms / stopwatch.costs_of(its).target_ms  # of another minute
     times.append(its[its["model"] == "draft"].assign(model="trained head"))
 

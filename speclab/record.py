@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-from speclab.models.model import KVCache, LanguageModel
-from speclab.models.pairs import Pair, load_pair
-from speclab.plain import Array, Facts, notice
+from speclab.model import KVCache, LanguageModel, Pair
+from speclab.plain import Array, EncodedPrompt, Facts, notice
 from speclab.sampling import (
     NonFiniteProbability,
     Sampling,
@@ -31,8 +30,8 @@ from speclab.sampling import (
     sample,
     uniforms,
 )
+from speclab.study.pairs import load_pair
 from speclab.study.profiles import MODELS, Profile
-from speclab.study.prompts import EncodedPrompt
 from speclab.tree import Tree, chain
 
 TOP = 8  # draft tokens kept per trace row

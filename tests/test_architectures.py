@@ -16,12 +16,12 @@ from transformers import AutoModelForCausalLM
 from speclab.__main__ import main
 from speclab.cli import doctor
 from speclab.decode import decode_prompt
-from speclab.models.pairs import load_pair
+from speclab.plain import EncodedPrompt
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
 from speclab.study import runs
+from speclab.study.pairs import load_pair
 from speclab.study.profiles import ROOT
-from speclab.study.prompts import EncodedPrompt
 
 GUIDE = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
 WORK, UNTRIED = "Models that work", "Not tried"
@@ -111,19 +111,6 @@ def test_an_odd_config_is_a_line(study, capsys, odd):
         said = capsys.readouterr()
         assert "Traceback" not in said.out + said.err
         assert said.err.count("\n") <= 1
-
-
-def test_a_plan_says_which_runs_do_not_fit(study, capsys):
-    """The kind `chain` drafts deeper than a text may be long."""
-    options = study("draft", max_position_embeddings=125)
-    notebooks = ["--notebook", "06", "--notebook", "10"]
-    assert main(["plan", *notebooks, *options]) == 0
-    said = capsys.readouterr().out
-    assert re.search("Cannot record chain: draft .* allows 125 positions, but 128 are needed", said)
-    cells = {line.split()[0]: line for line in said.splitlines() if "  " in line}
-    assert "to record" in cells["greedy"] and "cannot be recorded" in cells["chain"]
-    assert "1 run to record" in said
-    assert "draft: LlamaForCausalLM, 125 positions (max_position_embeddings)" in said
 
 
 # ---- all architectures ---------------------------------------------------------------------------
@@ -228,19 +215,3 @@ def test_the_guide_lists_every_architecture(llama, tmp_path):
         [told] = [words for words in (WORK, *rows) if words in reason.replace("holds", WORK)]
         found.setdefault(told, set()).add(kind)
     assert found == rows | {name: named(name) for name in (WORK, UNTRIED)}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_no_window_is_passed_over(llama, tmp_path):
-    """A number of an architecture that may limit what attention sees, set to 8 tokens, is refused
-    or changes no text (`outcome`).
-    """
-    like, refused_by_name = re.compile("window|chunk_size|index_|block_size"), 0
-    for kind in sorted(named(WORK)):
-        numbers = small_settings(kind).to_dict().items()
-        for name in [name for name, value in numbers if type(value) is int and like.search(name)]:
-            said = outcome(kind, llama, tmp_path / name, **{name: 8})
-            shutil.rmtree(tmp_path / name)
-            refused_by_name += name in said
-    assert refused_by_name > 10

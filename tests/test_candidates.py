@@ -14,7 +14,7 @@ from test_faults import turned
 from toy import plain
 
 from speclab.drafts import candidates, quantise
-from speclab.study.prompts import EncodedPrompt
+from speclab.plain import EncodedPrompt
 from speclab.study.runs import record_run, texts_of
 
 

@@ -15,7 +15,7 @@ from test_faults import forked
 from speclab.__main__ import main
 from speclab.cli import decode_file as files
 from speclab.cli.decode_call import DecodeCall
-from speclab.models import pairs
+from speclab.study import pairs
 from speclab.study.profiles import load_profile
 
 TEXTS = {f"{place}-é": "a b c d e f"[: 1 + 2 * place] for place in range(4)}

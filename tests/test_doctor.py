@@ -11,7 +11,8 @@ from speclab.__main__ import main
 from speclab.cli import doctor
 from speclab.cli.doctor import answered, examine
 from speclab.cli.hosted import in_range
-from speclab.study.profiles import ROOT, ModelSpec, Notes, load_profile
+from speclab.plain import ModelSpec
+from speclab.study.profiles import ROOT, Notes, load_profile
 
 PAPER, T4, TINY = (load_profile(name) for name in ("paper", "t4", "tiny"))
 SMOLLM = load_profile("smollm")

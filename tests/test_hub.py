@@ -17,7 +17,8 @@ from speclab.__main__ import main
 from speclab.cli.doctor import examine
 from speclab.models import hub
 from speclab.models.folder import ModelFolder, cached
-from speclab.study.profiles import ModelSpec, load_profile
+from speclab.plain import ModelSpec
+from speclab.study.profiles import load_profile
 
 NAME = "somebody/some-model"
 HUB_PAIR = {"target": NAME, "draft": NAME}

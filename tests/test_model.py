@@ -11,7 +11,8 @@ from torch.nn.functional import linear
 from torch.testing import assert_close
 
 from speclab.decode import score_tree
-from speclab.models.model import KVCache, Projection
+from speclab.model import KVCache
+from speclab.models.model import Projection
 from speclab.tree import Tree
 
 pytestmark = pytest.mark.numeric

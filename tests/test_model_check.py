@@ -7,9 +7,11 @@ import torch
 from conftest import random_network, round_as_amx
 
 from speclab.models import model
-from speclab.models.model import LanguageModel
-from speclab.models.pairs import load_model, load_pair, model_of
-from speclab.study.profiles import ROOT, ModelSpec, load_profile
+from speclab.models.model import Network
+from speclab.models.pairs import load_model, model_of
+from speclab.plain import ModelSpec
+from speclab.study.pairs import load_pair
+from speclab.study.profiles import ROOT, load_profile
 
 pytestmark = pytest.mark.numeric
 
@@ -109,6 +111,6 @@ def test_a_four_bit_target_loads_where_the_kernel_rounds_as_on_amx(monkeypatch):
     alone = [pair.target.logits(pair.target.forward(one[None], cache)) for one in tokens.T]
     gap = (torch.cat(alone, 1) - whole).abs().max() / whole.abs().max()
     assert 1e-3 < gap < model.ROUNDING[torch.bfloat16], "the stub rounds, and within its format"
-    monkeypatch.setattr(LanguageModel, "computes", property(lambda self: self.dtype))
+    monkeypatch.setattr(Network, "computes", property(lambda self: self.dtype))
     with pytest.raises(ValueError, match="packed tree and its paths differ"):
         load_pair(quantised())

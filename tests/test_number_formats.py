@@ -8,10 +8,12 @@ import torch
 from conftest import save_random_llama, save_trimmed_draft
 
 from speclab.models import model, pairs
+from speclab.plain import ModelSpec
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.study import runs
-from speclab.study.profiles import ROOT, ModelSpec, load_profile
+from speclab.study.pairs import load_pair
+from speclab.study.profiles import ROOT, load_profile
 from speclab.study.prompts import encode_prompts, load_prompts
 from speclab.tree import static_tree
 
@@ -34,7 +36,7 @@ def profile_of(name, dtype):
 
 
 def loaded(name, dtype):
-    return pairs.load_pair(profile_of(name, dtype))
+    return load_pair(profile_of(name, dtype))
 
 
 def rotary(network):
@@ -64,12 +66,12 @@ def test_every_model_turns_by_the_same_angles_in_every_number_format(tmp_path, d
 @pytest.mark.parametrize("name", ["tiny", "smollm"])
 def test_the_probe_at_loading_sees_a_wrong_mask(monkeypatch, name, dtype):
     """SmolLM2's first token ids are unused and all equal, so a probe with them saw nothing."""
-    profile, right = profile_of(name, dtype), model.LanguageModel._mask
+    profile, right = profile_of(name, dtype), model.Network._mask
     both = profile.target, profile.draft
     for spec in both:
         pairs.load_model(spec)
     monkeypatch.setattr(
-        model.LanguageModel, "_mask", lambda self, seen, n, past: right(self, None, n, past)
+        model.Network, "_mask", lambda self, seen, n, past: right(self, None, n, past)
     )
     for spec in both:
         with pytest.raises(ValueError, match="packed tree and its paths differ"):

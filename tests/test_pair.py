@@ -21,7 +21,8 @@ from test_faults import forked
 from speclab.__main__ import main
 from speclab.cli import pair
 from speclab.cli.pair import fetched_wheel, make, missing, source_of
-from speclab.study.profiles import ModelSpec, Profile, load_profile
+from speclab.plain import ModelSpec
+from speclab.study.profiles import Profile, load_profile
 from speclab.study.runs import RunError, sha256_of
 
 GGUF = "toy_model/toy.gguf"

@@ -11,13 +11,14 @@ from safetensors.torch import load_file, save_file
 from toy import plain
 
 from speclab.decode import decode_prompt
+from speclab.model import KVCache
 from speclab.models.folder import ModelFolder
-from speclab.models.model import KVCache
-from speclab.models.pairs import load_model, load_pair
+from speclab.models.pairs import load_model
+from speclab.plain import ModelSpec
 from speclab.record import Job, in_process, record_prompt
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
-from speclab.study.profiles import ModelSpec, load_profile
+from speclab.study.pairs import load_pair
 from speclab.study.prompts import Prompt, encode_prompts
 from speclab.tree import static_tree
 
@@ -63,20 +64,6 @@ def test_attached_models_are_found_and_missing_ones_say_what_to_do(
     (attached / "model.safetensors").rename(attached / "pytorch_model.bin")
     with pytest.raises(ValueError, match="pickled weights are refused"):
         load_model(ModelSpec("owner/name", device="cpu"))
-
-
-def test_the_quantised_target_runs_through_the_same_code(tiny_pair):
-    changes = {"device": "cpu", "target.path": "data/pairs/tiny/target-gptq"}
-    pair = load_pair(load_profile("tiny", changes))
-    facts = pair.facts["target"]
-    assert facts["quantised"] and facts["kernel"] not in ("", "Linear")
-    assert facts["parameters"] == tiny_pair.facts["target"]["parameters"]
-    tokens = torch.tensor([tiny_pair.tokenizer("def add(a, b):\n")["input_ids"]])
-    p, plain = (
-        m.logits(m.forward(tokens, m.cache())).softmax(-1) for m in (pair.target, tiny_pair.target)
-    )
-    overlap = torch.minimum(p, plain).sum(-1).mean()
-    assert 0.7 < overlap < 0.9999  # close to the full-precision target, and not the same
 
 
 def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, monkeypatch):

@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from speclab import record
 from speclab.cli.plan import CONTEXT_BYTES, held, planned_bytes, planned_pair
-from speclab.models.model import KVCache
+from speclab.model import KVCache
 from speclab.models.pairs import parameter_count
 from speclab.sampling import Sampling
 from speclab.study.profiles import load_profile

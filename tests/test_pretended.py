@@ -13,13 +13,15 @@ from pretended import pretended
 
 from speclab import draft, record, verify
 from speclab.decode import decode_prompt
+from speclab.model import KVCache
 from speclab.models import timing
-from speclab.models.model import KVCache, LanguageModel
-from speclab.models.pairs import load_pair
+from speclab.models.model import Network
+from speclab.plain import EncodedPrompt
 from speclab.sampling import Sampling
 from speclab.shapes import MEASURES, Shape, StopRule, parse_shape
+from speclab.study.pairs import load_pair
 from speclab.study.profiles import MODELS, load_profile
-from speclab.study.prompts import EncodedPrompt, encode_prompts, load_prompts
+from speclab.study.prompts import encode_prompts, load_prompts
 from speclab.tree import chain, static_tree
 
 GREEDY, WARM, CUT = Sampling(), Sampling(1.0), Sampling(0.7, 20, 0.9)
@@ -124,19 +126,6 @@ def test_a_trimmed_draft_and_facts_are_those_of_the_cpu(tmp_path, random_folders
         assert there.facts[name] == own and own["gpu"]
 
 
-def test_a_wait_added_in_a_loop_is_counted_at_its_line(monkeypatch, prompts):
-    honest = draft.rank_key
-
-    def waiting(logits):
-        return honest(logits + 0 * logits.sum().item())
-
-    with pretended() as gpu:
-        pair = pair_on("cuda:0", "cuda:0")
-        monkeypatch.setattr(draft, "rank_key", waiting)
-        decoded(pair, prompts[0], CASES[1:2])
-    assert sum(n for at, n in gpu.waits.items() if "number tests/test_pre" in at) >= 4
-
-
 # what is left on the CPU, or read from the device without a copy
 BUGS = {
     "index": (
@@ -144,7 +133,7 @@ BUGS = {
         "keep",
         lambda self, *_: self.layers[0][0].index_select(-2, torch.tensor([0])),
     ),
-    "mask": (LanguageModel, "_mask", lambda *_: torch.zeros(1)),
+    "mask": (Network, "_mask", lambda *_: torch.zeros(1)),
     "uniform": (verify, "sample", lambda p, _: p <= torch.zeros(1)),
     "numpy": (draft, "fetched", lambda logits, which, found: found.numpy()),
     "draft's logits": (

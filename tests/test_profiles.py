@@ -6,12 +6,11 @@ from dataclasses import fields
 import pytest
 
 from speclab.cli.plan import OF_HEAD, planned_pair
-from speclab.plain import parse_yaml, read_yaml
+from speclab.plain import ModelSpec, parse_yaml, read_yaml
 from speclab.study import runs
 from speclab.study.profiles import (
     FOLDER,
     ROOT,
-    ModelSpec,
     Notes,
     Profile,
     load_profile,

@@ -15,11 +15,10 @@ pytest.importorskip("speculators", reason="the extra `heads` is not installed")
 from test_decode import assert_plain, prompt_of
 from toy import plain, recorded_tables
 
-from speclab.cli.doctor import tokenizers
-from speclab.models.pairs import load_pair
 from speclab.record import LONGEST
 from speclab.replay import replay
 from speclab.shapes import Shape, parse_shape
+from speclab.study.pairs import load_pair
 from speclab.tree import chain, static_tree
 
 VOCABULARY, WIDTH, LAYERS = 40, 32, 7  # of the targets; without named layers a head reads 2, 3, 4
@@ -195,12 +194,3 @@ def test_greedy_text_is_the_plain_text_and_counts_are_the_replays(pair):
             made = assert_plain(pair, prompt, shape, 30)
             accepted += sum(step.accepted for step in made.steps)
     assert accepted, "or acceptance is not tested"
-
-
-def test_the_doctor_refuses_a_head_for_another_vocabulary(targets, tmp_path, monkeypatch):
-    monkeypatch.setitem(HEADS, "wrong", ({}, {"vocab_size": 48}, ()))
-    folder = save_head(tmp_path / "head", "wrong")
-    with pytest.raises(
-        ValueError, match="has 40 ids, but the head was made for a target with 48; use a head"
-    ):
-        tokenizers(profile_of(targets["llama"], folder))

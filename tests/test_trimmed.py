@@ -17,11 +17,12 @@ from speclab.decode import decode
 from speclab.models import trimmed
 from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody
-from speclab.models.pairs import load_model, load_pair
+from speclab.models.pairs import load_model
+from speclab.plain import ModelSpec
 from speclab.record import record_prompt
 from speclab.sampling import Sampling, probabilities
 from speclab.shapes import parse_shape
-from speclab.study.profiles import ModelSpec
+from speclab.study.pairs import load_pair
 from speclab.tree import static_tree
 
 pytestmark = pytest.mark.numeric

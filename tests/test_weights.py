@@ -15,7 +15,7 @@ from speclab.cli.doctor import answered, examine
 from speclab.drafts.quantise import available
 from speclab.models.folder import ModelFolder
 from speclab.models.pairs import load_model
-from speclab.study.profiles import ModelSpec
+from speclab.plain import ModelSpec
 
 needs_gptq = pytest.mark.skipif(
     not available(), reason="gptqmodel is not installed: pip install speclab[gptq]"

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from speclab.drafts import candidates, quantise, shipped
-from speclab.models.pairs import load_pair
+from speclab.study.pairs import load_pair
 from speclab.study.profiles import load_profile
 from speclab.study.prompts import decoded_prompts
 from speclab.study.runs import (

@@ -270,7 +270,7 @@ def _decode(profile, changes, **options) -> None:
     settings, and one with other settings is refused.
     """
     from speclab.cli.decode_file import decode_file
-    from speclab.models.pairs import load_pair
+    from speclab.study.pairs import load_pair
 
     call = DecodeCall(load_profile(profile, changes), **options)
     for name in changes:

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from speclab.plain import Facts, digest_of
+from speclab.plain import EncodedPrompt, Facts, digest_of
 from speclab.study.profiles import Profile
-from speclab.study.prompts import EncodedPrompt, Prompt, read_prompts
+from speclab.study.prompts import Prompt, read_prompts
 
 if TYPE_CHECKING:
     from speclab.shapes import Shape
@@ -97,7 +97,7 @@ class DecodeCall:
     @cached_property
     def encoded(self) -> tuple[EncodedPrompt, ...]:
         """The prompts as the target reads them. ValueError as of `prompts.encode_prompts`."""
-        from speclab.models.folder import read_by_target
+        from speclab.study.pairs import read_by_target
 
         return read_by_target(self.profile, self.prompt_list).prompts
 
@@ -108,8 +108,8 @@ class DecodeCall:
         """Everything that decides the lines of the result, except their prompts and times, as JSON;
         no path and no name.
         """
-        from speclab.models.folder import pair_digests, read_by_target
         from speclab.models.pairs import device_of
+        from speclab.study.pairs import pair_digests, read_by_target
 
         profile = self.profile
         settings: Facts = {}

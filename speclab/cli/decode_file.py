@@ -11,11 +11,10 @@ from tqdm import tqdm
 
 from speclab.cli.decode_call import DecodeCall
 from speclab.decode import Decoded, decode_prompt
-from speclab.models.pairs import Pair
-from speclab.plain import notice
+from speclab.model import Pair
+from speclab.plain import EncodedPrompt, notice
 from speclab.record import generate
 from speclab.sampling import Sampling
-from speclab.study.prompts import EncodedPrompt
 
 
 def decode_file(call: DecodeCall, pair: Pair) -> int:

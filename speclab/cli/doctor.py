@@ -16,18 +16,13 @@ from speclab.cli import plan
 from speclab.cli.hosted import lacking
 from speclab.cli.run_plan import can_be_told
 from speclab.models import hub
-from speclab.models.folder import (
-    MEND,
-    ModelFolder,
-    cached,
-    left_out_in_words,
-    read_by_target,
-)
-from speclab.plain import one_line, shown
+from speclab.models.folder import MEND, ModelFolder, cached
+from speclab.place import folder_of
+from speclab.plain import ModelSpec, one_line, shown
 from speclab.show.notebook import limit_threads, quiet
 from speclab.study import runs
-from speclab.study.place import folder_of
-from speclab.study.profiles import MODELS, ModelSpec, Profile
+from speclab.study.pairs import left_out_in_words, read_by_target
+from speclab.study.profiles import MODELS, Profile
 from speclab.study.prompts import HUB_SETS, MIRROR
 
 ASK_S = 3  # seconds that the hub has to answer

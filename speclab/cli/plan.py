@@ -13,7 +13,8 @@ from typing import Any
 
 from speclab.models import hub
 from speclab.models.folder import OF_HEAD, ModelFolder
-from speclab.study.profiles import MODELS, ModelSpec, Profile
+from speclab.plain import ModelSpec
+from speclab.study.profiles import MODELS, Profile
 from speclab.study.runs import sizes_of
 
 # per entry of a vocabulary-sized row at the peak: logits and probabilities of both models in

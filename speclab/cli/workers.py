@@ -18,8 +18,8 @@ from io import StringIO
 from typing import Any
 
 from speclab.models.pairs import device_of
+from speclab.plain import ModelSpec
 from speclab.record import Done, Engine, Job, Worker
-from speclab.study.profiles import ModelSpec
 from speclab.study.runs import RunError
 
 NO_RAY = "engine 'ray' needs the package ray; run `pip install 'ray>=2.60,<3'`"

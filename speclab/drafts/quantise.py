@@ -25,12 +25,13 @@ from typing import Any
 import torch
 
 from speclab.drafts.shipped import name_of
+from speclab.model import Pair
 from speclab.models.folder import ModelFolder
-from speclab.models.pairs import Pair
+from speclab.plain import EncodedPrompt
 from speclab.record import generate
 from speclab.sampling import Sampling
 from speclab.study.profiles import Profile
-from speclab.study.prompts import EncodedPrompt, encode_prompts, training_prompts
+from speclab.study.prompts import encode_prompts, training_prompts
 from speclab.study.runs import locked
 
 # its pool asks for two workers also where there is one core

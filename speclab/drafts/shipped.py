@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from speclab.models.pairs import Pair
+from speclab.model import Pair
 from speclab.plain import digest_of
 from speclab.study.profiles import MODELS, ROOT
 from speclab.study.runs import read_facts

@@ -31,8 +31,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from speclab.logs.fetch import Published, decompressed
+from speclab.place import folder_of
 from speclab.plain import STRICT, checked, parse_json
-from speclab.study.place import folder_of
 from speclab.study.runs import PLACE, RUNS, written
 
 COMMIT = "2fdccbd61b62be339fb85fd90caf43f5e8392aa6"

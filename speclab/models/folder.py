@@ -6,7 +6,7 @@ are read without loading a model.
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -15,10 +15,8 @@ from typing import Any
 
 from speclab.models import hub
 from speclab.models.hub import INDEX, MEND, OF_GPTQ, READING, SINGLE, WEIGHTS, ModelsMissing
-from speclab.plain import Facts, brief, digest_of, one_line, read_json, sha256_of
-from speclab.study.place import folder_of
-from speclab.study.profiles import MODELS, ROOT, ModelSpec, Profile
-from speclab.study.prompts import EncodedPrompt, Prompt, encode_prompts
+from speclab.place import ROOT, folder_of
+from speclab.plain import Facts, ModelSpec, digest_of, one_line, read_json, sha256_of
 
 # in a model's config.json; the first two are relative to its folder
 PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")
@@ -323,7 +321,7 @@ def tensor_shapes(file: Path, do: str = MEND) -> dict[str, list[int]]:
         raise ValueError(f"{file} is damaged or cut ({one_line(error)}); {do}") from None
 
 
-# ---- a profile's pair ----------------------------------------------------------------------------
+# ---- the name of weights ------------------------------------------------------------------------
 
 
 @cache
@@ -349,51 +347,3 @@ def model_digest(spec: ModelSpec, fetch: bool = True) -> str:
     if folder is None and not fetch:
         return ""
     return (folder or ModelFolder.fetched(spec)).digest
-
-
-def pair_digests(profile: Profile, fetch: bool = True) -> dict[str, str]:
-    """`model_digest` of the target and of the draft."""
-    return {name: model_digest(getattr(profile, name), fetch) for name in MODELS}
-
-
-@dataclass(frozen=True)
-class Read:
-    """Prompts as token ids of a target, and `facts`: `encoded`, a SHA-256 of their ids, domains and
-    token ids, `stop_ids`, the ids that end the target's texts, and `left_out` (`ModelFolder`), if
-    anything is.
-    """
-
-    prompts: tuple[EncodedPrompt, ...]
-    facts: dict[str, Any]
-
-
-def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
-    """Prompts as token ids of the profile's target; its tokenizer is downloaded if needed."""
-    folder = ModelFolder.fetched(profile.target, weights=False)
-    limits = profile.max_prompt_tokens, profile.template, profile.truncate
-    read = _read(folder, tuple(prompts), limits)
-    left_out = folder.left_out(profile.temperature > 0)
-    return Read(read.prompts, read.facts | {"left_out": left_out}) if left_out else read
-
-
-@cache
-def _read(folder: ModelFolder, prompts: tuple, limits: tuple) -> Read:
-    """Computed once per process: reading a tokenizer takes a second, and each kind of run asks."""
-    tokenizer = folder.tokenizer
-    stops = sorted(folder.stop_ids(tokenizer), key=str)
-    encoded = encode_prompts(tokenizer, prompts, *limits)
-    rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
-    return Read(tuple(encoded), {"encoded": digest_of(rows), "stop_ids": stops})
-
-
-def left_out_in_words(profile: Profile) -> str:
-    """What the kit leaves out of the target's own settings of generation, in one line; "" if
-    nothing.
-    """
-    folder = ModelFolder.fetched(profile.target, weights=False)
-    left_out = folder.left_out(profile.temperature > 0)
-    asked = ", ".join(f"{name}={brief(value)}" for name, value in left_out.items())
-    return asked and (
-        f"{profile.target.path}: its {GENERATION} asks for {asked}, which the kit "
-        "leaves out; the texts follow the model's own distribution"
-    )

@@ -17,18 +17,16 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from speclab.model import KVCache, over_trunk
 from speclab.models.folder import ModelFolder, misfits
 from speclab.models.model import (
-    KVCache,
-    LanguageModel,
+    Network,
     Projection,
     check_same,
-    over_trunk,
     probe_tokens,
 )
 from speclab.models.trimmed import TrimmedHead
-from speclab.plain import brief
-from speclab.study.profiles import ModelSpec
+from speclab.plain import ModelSpec, brief
 
 LIBRARY = "speculators"
 EAGLE3 = "eagle3"
@@ -108,7 +106,7 @@ class HeadCache(KVCache):
 
 
 @dataclass(eq=False)
-class Head(LanguageModel):
+class Head(Network):
     """A head as the kit's draft. It runs only after the target has given it features
     (`HeadCache.take`) of all tokens before.
     """
@@ -197,7 +195,7 @@ def unreadable(folder: ModelFolder) -> str:
     return ""
 
 
-def load_head(spec: ModelSpec, target: LanguageModel, dtype: torch.dtype) -> Head:
+def load_head(spec: ModelSpec, target: Network, dtype: torch.dtype) -> Head:
     """The head of `spec` as a draft for a loaded target, which from now on hands out its features.
 
     ValueError for a head that is damaged, of another kind, or made for a target of another shape.
@@ -247,7 +245,7 @@ def _network(folder: ModelFolder) -> Any:
     return Eagle3DraftModel(config).float()
 
 
-def _check_shape(folder: ModelFolder, network: Any, target: LanguageModel) -> None:
+def _check_shape(folder: ModelFolder, network: Any, target: Network) -> None:
     """ValueError unless the head fits the target: its width, vocabulary and layers."""
     config, own, count = target.config, network.config, target.config.num_hidden_layers
     if folder.config.get("eagle_aux_hidden_state_layer_ids") is None:  # the library's default
@@ -263,7 +261,7 @@ def _check_shape(folder: ModelFolder, network: Any, target: LanguageModel) -> No
         )
 
 
-def _load_weights(folder: ModelFolder, network: Any, target: LanguageModel) -> int:
+def _load_weights(folder: ModelFolder, network: Any, target: Network) -> int:
     """Fill the network from its files, and with the target's weights where they have none; returns
     the number of the latter.
     """

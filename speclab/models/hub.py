@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from speclab.plain import Facts, one_line, read_json
-from speclab.study.profiles import ModelSpec
+from speclab.plain import Facts, ModelSpec, one_line, read_json
 
 READING = ("*.json", "*.model", "*.jinja", "*.txt")  # settings and tokenizer
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"

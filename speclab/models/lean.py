@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, rms_norm, scaled_dot_product_attention, silu
 
-from speclab.models.model import KVCache, Projection
+from speclab.model import KVCache
+from speclab.models.model import Projection
 
 ROPES = ("default", "linear", "llama3")  # their angles depend only on the position
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM")

@@ -1,4 +1,4 @@
-"""Load a pair, with transformers or GPTQModel, as the kit's `LanguageModel`s.
+"""Load a pair, with transformers or GPTQModel, as the kit's `Network`s.
 
 Every failed check says what to do.
 """
@@ -6,28 +6,26 @@ Every failed check says what to do.
 import copy
 import os
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import psutil
 import torch
 from torch import Tensor
 
+from speclab.model import Pair, over_trunk
 from speclab.models import head, trimmed
-from speclab.models.folder import ModelFolder, left_out_in_words
+from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody, knows
 from speclab.models.model import (
     WINDOW,
-    LanguageModel,
+    Network,
     Projection,
     check_same,
     limits,
-    over_trunk,
     probe_tokens,
 )
 from speclab.models.support import check_positions, check_usable
-from speclab.plain import say_once
-from speclab.study.profiles import MODELS, ModelSpec, Profile
+from speclab.plain import ModelSpec
 
 # GPTQModel's pool needs two workers even with one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
@@ -35,65 +33,31 @@ SCALE = 64  # the largest logit at which the output is compared: soft caps are 1
 PACKED = 2048  # tokens that a pass adds at most, unless a profile says otherwise
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A target and a draft with one vocabulary. `stop_ids` end a continuation; `facts` go into
-    manifests.
+def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int = PACKED) -> Pair:
+    """A target and a draft, checked, cut to their shared ids, with the target's tokenizer. context,
+    packed: as in `load_model`.
     """
-
-    target: LanguageModel
-    draft: LanguageModel
-    tokenizer: Any
-    stop_ids: frozenset[int]
-    facts: dict
-
-    @property
-    def vocab(self) -> int:
-        """Ids both models share."""
-        return self.target.vocab
-
-    @property
-    def is_exact(self) -> bool:
-        """True for plain weights on the CPU in float32, where passes of different shapes differ in
-        the last digits only. Elsewhere rounding can decide a near tie the other way.
-        """
-        models = (self.target, self.draft)
-        plain = all(m.dtype == torch.float32 and not m.quantised for m in models)
-        return plain and all(m.device.type == "cpu" for m in models)
-
-
-def load_pair(profile: Profile) -> Pair:
-    """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
-    check_pair(profile)  # both before either is loaded
-    context, packed = profile.positions, profile.max_packed_tokens
-    target = load_model(profile.target, context, packed)
-    tokenizer = target.folder.tokenizer
-    stops = target.folder.stop_ids(tokenizer)
-    if ModelFolder.fetched(profile.draft).is_head:
-        dtype = getattr(torch, profile.draft.dtype_on(target.device.type))
-        draft: LanguageModel = head.load_head(profile.draft, target, dtype)
-        shared = target.vocab  # a head has the target's tokens, and no tokenizer
+    check_spec(target, context, "target")  # both before either is loaded
+    check_spec(draft, context, "draft")
+    first = load_model(target, context, packed)
+    tokenizer = first.folder.tokenizer
+    stops = first.folder.stop_ids(tokenizer)
+    if ModelFolder.fetched(draft).is_head:
+        dtype = getattr(torch, draft.dtype_on(first.device.type))
+        second: Network = head.load_head(draft, first, dtype)
+        shared = first.vocab  # a head has the target's tokens, and no tokenizer
     else:
-        draft = load_model(profile.draft, context, packed)
-        sizes = target.vocab, draft.vocab
-        shared = check_vocabularies(tokenizer, draft.folder.tokenizer, sizes)
-    _check_stops(target.folder, stops, shared)
-    if line := left_out_in_words(profile):
-        say_once(line)
-    target.vocab = draft.vocab = shared
+        second = load_model(draft, context, packed)
+        sizes = first.vocab, second.vocab
+        shared = check_vocabularies(tokenizer, second.folder.tokenizer, sizes)
+    _check_stops(first.folder, stops, shared)
+    first.vocab = second.vocab = shared
     facts = {
-        "target": model_facts(profile.target, target),
-        "draft": model_facts(profile.draft, draft),
+        "target": model_facts(target, first),
+        "draft": model_facts(draft, second),
         "shared_vocabulary": shared,
     }
-    return Pair(target, draft, tokenizer, stops, facts)
-
-
-def check_pair(profile: Profile) -> None:
-    """`check_spec` of both models of a profile."""
-    for which in MODELS:
-        spec = getattr(profile, which)
-        check_spec(spec, profile.positions, which)
+    return Pair(first, second, tokenizer, stops, facts)
 
 
 def check_spec(spec: ModelSpec, context: int = 0, which: str = "model") -> None:
@@ -107,8 +71,8 @@ def check_spec(spec: ModelSpec, context: int = 0, which: str = "model") -> None:
         raise ValueError(f"{which} {spec.path}: {error}") from None
 
 
-def load_model(spec: ModelSpec, context: int = 0, packed: int = PACKED) -> LanguageModel:
-    """A LanguageModel with its full vocabulary. context: the longest prompt plus continuation.
+def load_model(spec: ModelSpec, context: int = 0, packed: int = PACKED) -> Network:
+    """A network with its full vocabulary. context: the longest prompt plus continuation.
     packed: the most tokens that a pass adds to it.
     """
     check_spec(spec, context)
@@ -135,13 +99,13 @@ def model_of(
     dtype: torch.dtype | None = None,
     context: int = 0,
     packed: int = PACKED,
-) -> LanguageModel:
-    """A causal network of transformers as a LanguageModel, after `check_model`.
+) -> Network:
+    """A causal network of transformers as a Network, after `check_model`.
 
     folder: where it was loaded from, if it was. dtype: of its activations (default: its weights').
     """
     head = network.get_output_embeddings()
-    model = LanguageModel(
+    model = Network(
         body=LeanBody(network) if knows(network) else network.get_decoder(),
         head=_frozen(head),
         vocab=head.out_features,
@@ -254,7 +218,7 @@ def _frozen(head: Any) -> Any:
 
 
 @torch.inference_mode()
-def check_model(model: LanguageModel, context: int = 0, packed: int = PACKED) -> None:
+def check_model(model: Network, context: int = 0, packed: int = PACKED) -> None:
     """ValueError unless a packed tree scores as the whole network does along its paths, for texts
     of `context` tokens and passes that add `packed` tokens.
     """
@@ -336,7 +300,7 @@ def parameter_count(network: Any) -> int:
     return plain + sum(m.in_features * m.out_features for m in packed)
 
 
-def model_facts(spec: ModelSpec, model: LanguageModel) -> dict:
+def model_facts(spec: ModelSpec, model: Network) -> dict:
     """A manifest's facts about a model."""
     config = model.config
     on_gpu = model.device.type == "cuda"

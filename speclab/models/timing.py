@@ -16,12 +16,12 @@ from torch import Tensor
 from speclab.cost import Costs, disturbed
 from speclab.decode import Decoded, decode_prompt, prefill
 from speclab.estimates import Estimates
-from speclab.models.model import KVCache, LanguageModel, over_trunk, timed
-from speclab.models.pairs import Pair
+from speclab.model import KVCache, LanguageModel, Pair, over_trunk
+from speclab.models.model import timed
+from speclab.plain import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, rank_key
 from speclab.shapes import NO_DRAFT, Shape
 from speclab.stats import RESAMPLES, bounds_of, resampling_of
-from speclab.study.prompts import EncodedPrompt
 
 GREEDY, PLAIN = Sampling(), "plain"
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)

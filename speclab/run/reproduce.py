@@ -45,13 +45,14 @@ from tqdm import tqdm
 from speclab.cli import pair
 from speclab.cli.run_plan import JUDGED, chosen, runs_asked
 from speclab.explore import page as explorer
-from speclab.models.folder import ModelFolder, pair_digests
+from speclab.models.folder import ModelFolder
+from speclab.place import folder_of
 from speclab.plain import digest_of, one_line, say_once, sha256_of
 from speclab.run import pages, parameters, report
 from speclab.run.report import DONE, FAILED, LEFT_OUT, NEEDS_FILES, NEEDS_MODELS
 from speclab.show import notebook as kit
 from speclab.study import runs
-from speclab.study.place import folder_of
+from speclab.study.pairs import pair_digests
 from speclab.study.profiles import MODELS, ROOT, Profile, load_profile
 from speclab.study.prompts import HUB_SETS, MIRROR
 

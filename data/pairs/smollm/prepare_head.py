@@ -58,12 +58,12 @@ from data.training_prompts.compose import ngrams, shingles, training_prompts
 from speclab.cli.pack import pack
 from speclab.models.folder import ModelFolder
 from speclab.models.head import layers, normed_features
-from speclab.models.pairs import load_pair
 from speclab.models.timing import costs_of, pass_times
 from speclab.models.trimmed import base_embedding
-from speclab.plain import read_json
+from speclab.plain import ModelSpec, read_json
 from speclab.score import with_hits
-from speclab.study.profiles import ROOT, ModelSpec, load_profile
+from speclab.study.pairs import load_pair
+from speclab.study.profiles import ROOT, load_profile
 from speclab.study.prompts import DOMAINS, PROJECT_PROMPTS, SECOND_PROMPTS, read_prompts
 from speclab.study.runs import (
     encoded_prompts,
