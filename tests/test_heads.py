@@ -1,5 +1,5 @@
 """A trained head as draft: loaded, recorded by start, replayed and decoded as the literal procedure
-does; lossless; and what a wrong feature costs.
+does; lossless.
 """
 
 import dataclasses
@@ -26,10 +26,8 @@ from test_decode import DRAWS, SHAPES, TREES, assert_plain, assert_samples_the_t
 from test_record import prompts_of
 from toy import plain, table_of
 
-from data.pairs.smollm.prepare_head import unrolled
 from speclab import decode as decoding
 from speclab.decode import decode_prompt, prefill
-from speclab.model import KVCache
 from speclab.models import head as heads
 from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody
@@ -75,48 +73,6 @@ def pairs(target_folder, tmp_path_factory):
 @pytest.fixture(params=VARIANTS)
 def pair(pairs, request):
     return pairs[request.param]
-
-
-@pytest.fixture(scope="session")
-def learned(target_folder):
-    """Prompts, and the target's greedy texts, that `trained` has learned."""
-    target = load_model(ModelSpec(str(target_folder), device="cpu"))
-    prompts = prompts_of(*np.random.default_rng(0).integers(2, 40, (8, 4)).tolist())
-    return [*zip(prompts, generate(target, prompts, 32, (), GREEDY, 0), strict=True)]
-
-
-@pytest.fixture(scope="session")
-def trained(target_folder, learned, tmp_path_factory):
-    """The random target with a head that has learned its texts by heart."""
-    path = tmp_path_factory.mktemp("trained") / "head"
-    of_recipe = {"fc_norm": True, "norm_before_residual": True}
-    folder = ModelFolder(save_random_head(path, target_folder, range(1, 40), **of_recipe))
-    target = load_model(ModelSpec(str(target_folder), device="cpu"))
-    network, file = heads._network(folder), path / "model.safetensors"
-    heads._load_weights(folder, network, target)
-    target.taps = network.config.eagle_aux_hidden_state_layer_ids
-    tokens = torch.tensor([[*prompt.ids, *text] for prompt, text in learned])
-    target.forward(tokens, target.cache())
-    train(network, target.features[:, :-1].clone(), tokens[:, 1:])
-    weights = {k: v for k, v in network.state_dict().items() if k in load_file(file)}
-    save_file(weights, file, {"format": "pt"})
-    return dataclasses.replace(load_pair(profile_of(target_folder, path)), stop_ids=frozenset())
-
-
-def train(network, features, tokens):
-    """160 steps of AdamW over three drafted tokens from every start. d2t is 1 everywhere."""
-    learns = [value.requires_grad_() for value in network.parameters() if value.isfinite().all()]
-    optimiser = torch.optim.AdamW(learns, 1e-2)
-    for _ in range(160):
-        loss = 0.0
-        for step, states in enumerate(unrolled(network, features, tokens, 3), 1):
-            logits, wanted = network.lm_head(states)[:, :-step], tokens[:, step:] - 1
-            loss += torch.nn.functional.cross_entropy(
-                logits.flatten(0, 1), wanted.flatten(), ignore_index=-1
-            )
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
 
 
 # ---- the literal procedure -----------------------------------------------------------------------
@@ -324,12 +280,14 @@ CHAINS = [chain(gamma) for gamma in (1, 2, 3, 5, 16)]
 STATIC = CHAINS + [static_tree(*tree) for tree in TREES]
 
 
-def test_greedy_counts_are_replayed(trained, learned):
-    for tree in STATIC:
-        for prompt, text in learned[:3]:
-            made = decode_prompt(trained, prompt, "greedy", Shape(tree), GREEDY, len(text))
-            assert made.token_ids == text
-            assert assert_replayed(trained, prompt, made, tree) > 0
+def test_greedy_counts_are_replayed(pairs, written):
+    accepted = 0
+    for number, pair in enumerate(pairs.values()):
+        for tree in STATIC[number % 4 :: 4]:
+            for prompt, _ in written:
+                made = decode_prompt(pair, prompt, "greedy", Shape(tree), GREEDY, 24)
+                accepted += assert_replayed(pair, prompt, made, tree)
+    assert accepted > 0
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -357,16 +315,15 @@ def test_the_rejection_rules_survival_is_the_literal_product(pairs, name):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_greedy_text_is_the_targets_own(trained, learned, pairs, written, shape):
+def test_greedy_text_is_the_targets_own(pairs, written, shape):
     """Also in a second call with the same caches."""
-    shape = parse_shape(shape)
-    for pair, prompts in ((trained, learned[:1]), (pairs["norm_output"], written[:2])):
-        for prompt, _ in prompts:
-            made = assert_plain(pair, prompt, shape, 16)
-            caches = prefill(pair, prompt.ids, 16 + shape.room)
-            for _ in range(2):
-                again = decode_prompt(pair, prompt, "greedy", shape, GREEDY, 16, caches=caches)
-                assert again.steps == made.steps
+    shape, pair = parse_shape(shape), pairs["norm_output"]
+    for prompt, _ in written[:2]:
+        made = assert_plain(pair, prompt, shape, 16)
+        caches = prefill(pair, prompt.ids, 16 + shape.room)
+        for _ in range(2):
+            again = decode_prompt(pair, prompt, "greedy", shape, GREEDY, 16, caches=caches)
+            assert again.steps == made.steps
 
 
 RULES = [
@@ -411,44 +368,6 @@ def test_the_verifier_gets_the_literal_q(pairs, monkeypatch):
         wanted = found.block(context, tokens.tolist(), len(tokens), temperature=2.0)
         torch.testing.assert_close(q[: len(tokens)], wanted, atol=1e-4, rtol=1e-3)
         context += step.tokens
-
-
-# ---- what a wrong feature costs ------------------------------------------------------------------
-
-
-def tokens_per_pass(pair, learned):
-    made = [decode_prompt(pair, p, "greedy", Shape(chain(3)), GREEDY, 32) for p, _ in learned[:6]]
-    assert [one.token_ids for one in made] == [text for _, text in learned[:6]], "lossless"
-    return sum(len(one.token_ids) for one in made) / sum(one.target_passes for one in made)
-
-
-def one_layer_off(pair, monkeypatch):
-    monkeypatch.setattr(pair.target, "taps", tuple(tap - 1 for tap in pair.target.taps))
-
-
-def one_token_late(pair, monkeypatch):
-    honest = heads.HeadCache.take
-
-    def late(cache, features):
-        before = getattr(cache, "before", torch.zeros_like(features[:1]))
-        cache.before = features[-1:]
-        honest(cache, torch.cat([before, features[:-1]]))
-
-    monkeypatch.setattr(heads.HeadCache, "take", late)
-
-
-def never_run_again(pair, monkeypatch):
-    """Accepted tokens keep the keys and values of the head's own states."""
-    monkeypatch.setattr(heads.HeadCache, "keep", KVCache.keep)
-
-
-@pytest.mark.parametrize("wrong", [one_layer_off, one_token_late, never_run_again])
-def test_a_wrong_feature_lowers_tokens_per_pass(trained, learned, monkeypatch, wrong):
-    right = tokens_per_pass(trained, learned)
-    assert right > 2.5
-    wrong(trained, monkeypatch)
-    found = tokens_per_pass(trained, learned)
-    assert found < right - 0.5
 
 
 # ---- runs, and what replay refuses ---------------------------------------------------------------
@@ -551,7 +470,7 @@ BAD = {
         lambda folder: change_weights(
             folder, lambda weights: weights.update({"norm.weight": torch.ones(31)})
         ),
-        r"1 weights are missing, have another shape, .* as \['norm.weight'\]",
+        "size mismatch for norm.weight",
     ),
     "cut": (lambda folder: cut_file(folder / "model.safetensors"), "is damaged or cut"),
     "not finite": (

@@ -100,17 +100,6 @@ def changes(**more):
     return [f"--set={key}={value}" for key, value in (HUB_PAIR | more).items()]
 
 
-def test_models_are_fetched_in_the_foreground_where_they_are_needed(of_hub, tmp_path):
-    few = {"prompts_per_domain": 1, "domains": "[code]", "max_prompt_tokens": 9, "device": "cpu"}
-    out = tmp_path / "run"
-    assert main(["record", "--profile=tiny", f"--out={out}", *changes(**few)]) == 0
-    assert "model.safetensors" in of_hub.fetched and (out / "manifest.json").is_file()
-    of_hub.fetched.clear()
-    main(["pair", "--profile", "tiny"])
-    main(["plan", "--profile", "tiny", "--notebook", "02", *changes()])
-    assert of_hub.fetched == []
-
-
 def test_no_weights_are_fetched_of_a_model_that_cannot_be_used(of_hub, capsys):
     """Its config.json says so, and that is fetched first."""
     edit_json(of_hub.folder / "config.json", model_type="gemma2")

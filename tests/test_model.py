@@ -35,15 +35,6 @@ def test_the_cache_grows_by_doubling_and_rolls_back():
         cache.crop(3)
 
 
-def test_chunks_over_a_cache_equal_one_full_pass(random_pair):
-    model, tokens = random_pair.target, torch.randint(2, 40, (1, 120))
-    full, cache = model.network(input_ids=tokens).logits, model.cache(16)
-    for start, end in ((0, 70), (70, 71), (71, 120), (70, 71)):
-        cache.crop(start)
-        found = model.logits(model.forward(tokens[:, start:end], cache))
-        assert_close(found, full[:, start:end], atol=1e-4, rtol=0)
-
-
 @st.composite
 def trees(draw):
     """Any tree of 1 to 12 nodes, breadth-first, ranks among siblings from 0."""

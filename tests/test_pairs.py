@@ -37,13 +37,6 @@ def test_a_pair_knows_itself(random_pair):
     assert not dataclasses.replace(random_pair, draft=half).is_exact
 
 
-def test_padded_vocabularies_are_cut_to_the_shared_ids(random_folders, tmp_path):
-    padded = save_random_llama(tmp_path / "padded", 3, vocab=48)
-    pair = pair_of(random_folders[0], padded)
-    hidden = pair.draft.forward(torch.tensor([[2, 3]]), pair.draft.cache())
-    assert pair.vocab == 40 and pair.draft.logits(hidden).shape == (1, 2, 40)
-
-
 def test_vocabularies_that_differ_are_refused(random_folders, tmp_path):
     other = save_random_llama(tmp_path / "other", 3, words=20)
     with pytest.raises(

@@ -3,12 +3,9 @@ and the host waits a bounded number of times per block. The pretended device det
 mistakes.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from conftest import profile_of, save_trimmed_draft
 from pretended import pretended
 
 from speclab import draft, record, verify
@@ -16,11 +13,10 @@ from speclab.decode import decode_prompt
 from speclab.model import KVCache
 from speclab.models import timing
 from speclab.models.model import Network
-from speclab.plain import EncodedPrompt
 from speclab.sampling import Sampling
 from speclab.shapes import MEASURES, Shape, StopRule, parse_shape
 from speclab.study.pairs import load_pair
-from speclab.study.profiles import MODELS, load_profile
+from speclab.study.profiles import load_profile
 from speclab.study.prompts import encode_prompts, load_prompts
 from speclab.tree import chain, static_tree
 
@@ -104,26 +100,6 @@ def test_a_stop_rule_and_timing_run_on_the_device(tiny_pair, prompts):
         timing.pass_times(pair, (1, 2), 4, 2)
         assert gpu.waits.total() == 2 + 2 * 8  # of two contexts, and around each of eight passes
         timing.measured(pair, prompts[:1], shapes, 4, (1, 2, 3, 4), 4, 2)
-
-
-def test_a_trimmed_draft_and_facts_are_those_of_the_cpu(tmp_path, random_folders):
-    """A GPU without an index is the first one: GPTQModel would spread the layers over all."""
-    trimmed = save_trimmed_draft(tmp_path / "draft", random_folders[0], range(2, 20))
-    profile = profile_of(random_folders[0], trimmed, "float32")
-    prompt = EncodedPrompt("p", "code", (3, 4, 5, 3, 4), 0)
-
-    def made(pair):
-        return decoded(pair, prompt, CASES[1:8])
-
-    pair = load_pair(profile)
-    expected = made(pair)
-    moved = {name: replace(getattr(profile, name), device="cuda") for name in MODELS}
-    with pretended():
-        there = load_pair(profile.replace(**moved))
-        assert made(there) == expected
-    for name in MODELS:
-        own = pair.facts[name] | {"device": "cuda:0", "gpu": there.facts[name]["gpu"]}
-        assert there.facts[name] == own and own["gpu"]
 
 
 # what is left on the CPU, or read from the device without a copy

@@ -1,7 +1,6 @@
 """The shipped drafts: notebook 08 finds all of them by the weights of the pair."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 from test_faults import turned
@@ -9,8 +8,7 @@ from test_faults import turned
 from data.drafts import prepare
 from speclab.drafts import candidates, quantise, shipped
 from speclab.drafts.shipped import INDEX, SHIPPED, shipped_drafts
-from speclab.run import reproduce
-from speclab.study.profiles import ROOT, load_profile
+from speclab.study.profiles import load_profile
 from speclab.study.prompts import load_prompts
 from speclab.study.runs import Damaged, of_kind, write_facts
 
@@ -28,9 +26,9 @@ def copied(tmp_path):
     return shutil.copytree(TINY, tmp_path / "drafts" / "tiny")
 
 
-def test_all_of_them_are_found(tiny_pair):
+def test_all_of_them_are_found(tiny_pair, random_pair):
     made = shipped_drafts(tiny_pair)
-    assert len(made) == 9
+    assert len(made) == 9 and shipped_drafts(random_pair) == []
     assert {one.folder for one in made} == {path.parent for path in TINY.glob("*/*.safetensors")}
 
 
@@ -49,10 +47,6 @@ def test_the_scripts_would_make_the_same_ones(tiny_pair, profile, copied, monkey
     other = prepare.wanted(tiny_pair, profile, steps=7)
     with pytest.raises(TypeError, match="not callable"):  # not finished: it would be trained
         prepare.train_all(other[:1], copied)
-
-
-def test_a_pair_of_other_weights_has_none(tiny_pair, random_pair):
-    assert len(shipped_drafts(tiny_pair)) == 9 and shipped_drafts(random_pair) == []
 
 
 def test_a_damaged_draft_is_refused(tiny_pair, copied):
@@ -88,8 +82,3 @@ def test_a_recorded_draft_is_read_for_what_it_was_made_of(tiny_pair, profile, tm
     table.write_bytes(turned(table.read_bytes(), 40))
     with pytest.raises(Damaged, match="git checkout"):
         shipped.recorded_draft(*made_of(2, 4), tmp_path)
-
-
-def test_they_are_an_input_of_the_notebooks():
-    assert ROOT / shipped.READS[0] == SHIPPED
-    assert reproduce.reads_in([Path(shipped.__file__).read_text("utf-8")]) == shipped.READS

@@ -10,8 +10,7 @@ import torch
 from conftest import edit_json, profile_of, save_random_llama
 from safetensors.torch import load_file, save_file
 
-from speclab.cli import doctor
-from speclab.cli.doctor import answered, examine
+from speclab.cli.doctor import examine
 from speclab.drafts.quantise import available
 from speclab.models.folder import ModelFolder
 from speclab.models.pairs import load_model
@@ -113,14 +112,6 @@ def test_a_missing_file_is_named(model):
     assert "has no model-2-of-2.safetensors" in refused(model)
 
 
-def test_an_adapter_is_refused(model):
-    """transformers would apply it where peft is installed, and ignore it elsewhere."""
-    edit_json(model / "adapter_config.json", peft_type="LORA", base_model_name_or_path="x")
-    assert "merge it into the weights, or remove its files" in refused(model)
-    line = answered("model", doctor.model, ModelSpec(str(model)), True)
-    assert line.startswith("do  model: ") and "holds an adapter" in line
-
-
 # ---- packed weights ------------------------------------------------------------------------------
 
 
@@ -215,19 +206,7 @@ def test_packed_layouts_that_hold_all_load(gptq, packed):
     assert torch.equal(logits(loaded(packed)), wanted)
 
 
-@needs_gptq
-def test_a_kernel_that_does_not_take_a_number_format_is_said(gptq):
-    said = refused(gptq, backend="torch", dtype="float32")
-    assert "only supports" in said and said.endswith("another dtype, backend or model")
-
-
 # ---- advice --------------------------------------------------------------------------------------
-
-
-def test_a_number_format_that_transformers_cannot_read_is_said(model):
-    edit_json(model / "config.json", dtype="auto")
-    said = refused(model)
-    assert "dtype='auto'" in said and "such as 'bfloat16'" in said
 
 
 def test_a_folder_without_tokenizer_is_said(model):

@@ -6,7 +6,7 @@ are read without loading a model.
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from speclab.models import hub
-from speclab.models.hub import INDEX, MEND, OF_GPTQ, READING, SINGLE, WEIGHTS, ModelsMissing
+from speclab.models.hub import EVERYTHING, INDEX, MEND, OF_GPTQ, READING, SINGLE, ModelsMissing
 from speclab.place import ROOT, folder_of
 from speclab.plain import Facts, ModelSpec, digest_of, one_line, read_json, sha256_of
 
@@ -22,7 +22,6 @@ from speclab.plain import Facts, ModelSpec, digest_of, one_line, read_json, sha2
 PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")
 OF_HEAD = "transformer_layer_config"  # in a trained head's config.json: the settings of its layers
 GENERATION = "generation_config.json"
-ADAPTER = "adapter_config.json"
 COMMIT = r"[0-9a-f]{40}"
 # settings of a model's own generation that change no text, that the kit reads, or that the profile
 # decides: end and padding, sampling, lengths, cache, outputs, drafts, beams (but for `num_beams`)
@@ -83,7 +82,7 @@ class ModelFolder:
         """The folder of a model, downloaded from the hub if needed (ModelsMissing if that fails);
         without `weights`, settings and tokenizer only.
         """
-        patterns = (*READING, *WEIGHTS) if weights else READING
+        patterns = EVERYTHING if weights else READING
         return cls.local(spec) or cls.whole(spec) or cls(hub.snapshot(spec, patterns))
 
     # ---- what it holds
@@ -149,10 +148,7 @@ class ModelFolder:
         """The shape of each tensor of its weights, by name. ValueError as in `files`, and for a
         damaged file.
         """
-        found: dict[str, list[int]] = {}
-        for file in self.files:
-            found |= tensor_shapes(file)
-        return found
+        return {k: shape for file in self.files for k, shape in tensor_shapes(file).items()}
 
     @property
     def source(self) -> Path:
@@ -215,15 +211,14 @@ class ModelFolder:
         inner = "".join(digests[name] for name in sorted(digests))
         return hashlib.sha256(bytes.fromhex(inner)).hexdigest()[:40]
 
+    def with_weights(self, spec: ModelSpec) -> "ModelFolder":
+        """The folder with its weights, downloaded if needed. ValueError as in `shapes`."""
+        folder = self if self.has_weights else ModelFolder.fetched(spec)
+        folder.check()
+        return folder
+
     def check(self) -> None:
-        """ValueError for an adapter, and for damaged or missing weights, in this folder and in
-        `base`.
-        """
-        if (self.path / ADAPTER).is_file():
-            raise ValueError(
-                f"{self.path} holds an adapter ({ADAPTER}), and the kit applies none; merge it "
-                "into the weights, or remove its files"
-            )
+        """ValueError for damaged or missing weights, in this folder and in `base`."""
         _ = self.shapes
         if self.base:
             self.base.check()
@@ -299,12 +294,6 @@ def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
     except (errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
         part = getattr(error, "snapshot_path", None)  # some files are missing, as README.md
         return Path(part) if part else None
-
-
-def misfits(needed: Mapping[str, Any], held: Mapping[str, Any]) -> set[str]:
-    """Names of tensors that are needed or held, and not both in one shape."""
-    sides = [{(name, tuple(t.shape)) for name, t in side.items()} for side in (needed, held)]
-    return {name for name, _ in sides[0] ^ sides[1]}
 
 
 def tensor_shapes(file: Path, do: str = MEND) -> dict[str, list[int]]:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from speclab.model import KVCache, over_trunk
-from speclab.models.folder import ModelFolder, misfits
+from speclab.models.folder import ModelFolder
 from speclab.models.model import (
     Network,
     Projection,
@@ -26,7 +26,7 @@ from speclab.models.model import (
     probe_tokens,
 )
 from speclab.models.trimmed import TrimmedHead
-from speclab.plain import ModelSpec, brief
+from speclab.plain import brief
 
 LIBRARY = "speculators"
 EAGLE3 = "eagle3"
@@ -114,11 +114,6 @@ class Head(Network):
     by_start = True
 
     @property
-    def layers(self) -> tuple[int, ...]:
-        """After which layers of the target its features are taken (0: the embedding)."""
-        return tuple(self.network.config.eagle_aux_hidden_state_layer_ids)
-
-    @property
     def config(self) -> Any:
         """The settings of its layers."""
         return self.network.config.transformer_layer_config
@@ -166,15 +161,8 @@ class Head(Network):
 
     def _before(self, cache: HeadCache, slots: Tensor, visible: Tensor) -> Tensor:
         """What each token reads besides its embedding, [n, d]."""
-        known = len(cache.features)
-        of_text = slots <= known
-        past = int(slots[0])
+        of_text, past = slots <= len(cache.features), int(slots[0])
         parents = (visible.cumsum(1) == visible.sum(1, keepdim=True) - 1).int().argmax(1)
-        if bool((parents[~of_text] >= past).any()):
-            raise ValueError(
-                f"a head was given the features of {known} tokens and ran on {int(slots[-1])}; "
-                "give it the features of the whole text first"
-            )
         last = int(of_text.sum())  # tokens of the text come first
         states = cache.states[parents[last:].to(cache.states.device, non_blocking=True)]
         if not last:
@@ -195,13 +183,11 @@ def unreadable(folder: ModelFolder) -> str:
     return ""
 
 
-def load_head(spec: ModelSpec, target: Network, dtype: torch.dtype) -> Head:
-    """The head of `spec` as a draft for a loaded target, which from now on hands out its features.
+def load_head(folder: ModelFolder, target: Network, dtype: torch.dtype) -> Head:
+    """The head in a folder as a draft for a loaded target, which then hands out its features.
 
     ValueError for a head that is damaged, of another kind, or made for a target of another shape.
     """
-    folder = ModelFolder.fetched(spec)
-    folder.check()
     if said := unreadable(folder):
         raise ValueError(said)
     with folder.used():
@@ -228,7 +214,7 @@ def load_head(spec: ModelSpec, target: Network, dtype: torch.dtype) -> Head:
         folder=folder,
         borrowed=borrowed,
     )
-    target.taps = head.layers
+    target.taps = tuple(network.config.eagle_aux_hidden_state_layer_ids)
     _probe(head)
     return head
 
@@ -270,10 +256,9 @@ def _load_weights(folder: ModelFolder, network: Any, target: Network) -> int:
         weights |= load_file(file)
     weights = {name: value for name, value in weights.items() if name not in OF_TRAINING}
     optional = {*OF_TARGET, *OF_TRAINING} - weights.keys()
-    own = network.state_dict().items()
-    needed = {name: value for name, value in own if name not in optional}
-    folder.refuse(misfits(needed, weights))
-    network.load_state_dict(weights, strict=False)
+    with folder.used():
+        missing, unexpected = network.load_state_dict(weights, strict=False)
+    folder.refuse([*unexpected, *({*missing} - optional)])
     ends = target.network.get_input_embeddings(), target.network.get_output_embeddings()
     rows = {name: end.weight for name, end in zip(OF_TARGET, ends, strict=True)}
     borrowed = [name for name in OF_TARGET if name in optional]

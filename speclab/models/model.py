@@ -53,7 +53,6 @@ class Projection:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         self.weight, self.bias = weight, bias
-        self.out_features = weight.shape[0]
         self._copy = _laid_out(weight)
 
     def __call__(self, x: Tensor) -> Tensor:

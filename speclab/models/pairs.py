@@ -24,7 +24,7 @@ from speclab.models.model import (
     limits,
     probe_tokens,
 )
-from speclab.models.support import check_positions, check_usable
+from speclab.models.support import check_usable
 from speclab.plain import ModelSpec
 
 # GPTQModel's pool needs two workers even with one core
@@ -37,20 +37,20 @@ def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int
     """A target and a draft, checked, cut to their shared ids, with the target's tokenizer. context,
     packed: as in `load_model`.
     """
-    check_spec(target, context, "target")  # both before either is loaded
-    check_spec(draft, context, "draft")
-    first = load_model(target, context, packed)
-    tokenizer = first.folder.tokenizer
-    stops = first.folder.stop_ids(tokenizer)
-    if ModelFolder.fetched(draft).is_head:
+    folder = check_spec(target, context, "target")  # both before either is loaded
+    of_draft = check_spec(draft, context, "draft")
+    first = _load(target, folder, context, packed)
+    tokenizer = folder.tokenizer
+    stops = folder.stop_ids(tokenizer)
+    if of_draft.is_head:
         dtype = getattr(torch, draft.dtype_on(first.device.type))
-        second: Network = head.load_head(draft, first, dtype)
+        second: Network = head.load_head(of_draft.with_weights(draft), first, dtype)
         shared = first.vocab  # a head has the target's tokens, and no tokenizer
     else:
-        second = load_model(draft, context, packed)
+        second = _load(draft, of_draft, context, packed)
         sizes = first.vocab, second.vocab
-        shared = check_vocabularies(tokenizer, second.folder.tokenizer, sizes)
-    _check_stops(first.folder, stops, shared)
+        shared = check_vocabularies(tokenizer, of_draft.tokenizer, sizes)
+    _check_stops(folder, stops, shared)
     first.vocab = second.vocab = shared
     facts = {
         "target": model_facts(target, first),
@@ -60,34 +60,38 @@ def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int
     return Pair(first, second, tokenizer, stops, facts)
 
 
-def check_spec(spec: ModelSpec, context: int = 0, which: str = "model") -> None:
-    """ValueError if the config.json of a model says that it cannot be used, or not for texts of
-    `context` tokens. Reads and downloads no weights.
+def check_spec(spec: ModelSpec, context: int = 0, which: str = "model") -> ModelFolder:
+    """The folder of a model, without weights yet. ValueError if its config.json says that it cannot
+    be used, or not for texts of `context` tokens.
     """
     folder = ModelFolder.fetched(spec, weights=False)
     try:
         check_usable(folder.config, context)
     except ValueError as error:
         raise ValueError(f"{which} {spec.path}: {error}") from None
+    return folder
 
 
 def load_model(spec: ModelSpec, context: int = 0, packed: int = PACKED) -> Network:
     """A network with its full vocabulary. context: the longest prompt plus continuation.
     packed: the most tokens that a pass adds to it.
     """
-    check_spec(spec, context)
+    return _load(spec, check_spec(spec, context), context, packed)
+
+
+def _load(spec: ModelSpec, folder: ModelFolder, context: int, packed: int) -> Network:
+    """The network in a folder, whose weights are downloaded if needed."""
     device = device_of(spec)
     dtype = getattr(torch, spec.dtype_on(device.type))
-    folder = ModelFolder.fetched(spec)
-    folder.check()
+    folder = folder.with_weights(spec)
+    wrong: list[str] = []
     with folder.used():
         if folder.quantised:
             network, wrong = _load_quantised(folder, spec.backend, device, dtype)
-        elif not folder.trimmed:
-            network, wrong = _load_plain(folder, dtype, device)
+        elif folder.trimmed:
+            network = trimmed.load_network(folder, dtype).to(device)
         else:
-            network, wrong = trimmed.load_network(folder, dtype)
-            network = network.to(device)
+            network, wrong = _load_plain(folder, dtype, device)
         network = network.eval().requires_grad_(False)
     folder.refuse(wrong)
     return model_of(network, folder, dtype, context, packed)
@@ -222,7 +226,6 @@ def check_model(model: Network, context: int = 0, packed: int = PACKED) -> None:
     """ValueError unless a packed tree scores as the whole network does along its paths, for texts
     of `context` tokens and passes that add `packed` tokens.
     """
-    check_positions(model.config, context)
     root, left, right = probe_tokens(model)
     network, enlarged = model.network, list[Tensor]()
     name = str(model.folder.path) if model.folder else type(network).__name__
@@ -233,7 +236,6 @@ def check_model(model: Network, context: int = 0, packed: int = PACKED) -> None:
         enlarged.append(SCALE / out.where(out.isfinite(), 0).abs().max())
         return out * enlarged[0]
 
-    hook = network.get_output_embeddings().register_forward_hook(enlarge)
     paths = torch.tensor([[root, left], [root, right]], device=model.device)
     # the same paths as a packed tree over a cached root, with more leaves than attention sees at
     # once, each of which sees the root and itself
@@ -244,10 +246,8 @@ def check_model(model: Network, context: int = 0, packed: int = PACKED) -> None:
     cache = model.cache()
     # errors of the network, which may call methods that our cache lacks, name its folder
     with model.folder.used() if model.folder else nullcontext():
-        try:
+        with network.get_output_embeddings().register_forward_hook(enlarge):
             alone = network(input_ids=paths).logits[:, -1].float()
-        finally:
-            hook.remove()
         model.forward(torch.tensor([[root]]), cache)
         hidden = model.forward(leaves, cache, torch.ones_like(leaves[0]), sees)
     ends = torch.cat([hidden[0, :2], hidden[0, -2:]])

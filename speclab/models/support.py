@@ -9,7 +9,7 @@ from typing import Any
 
 from speclab.models.folder import OF_HEAD
 from speclab.models.head import EAGLE3
-from speclab.models.hub import MEND, unloadable
+from speclab.models.hub import MEND
 from speclab.models.model import limits
 from speclab.plain import Facts, one_line
 
@@ -26,39 +26,35 @@ NOT_COMPUTED = {
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 LAYERS = ("layer_types", "layers_block_type")  # entries that name the kind of each layer
 LIST = "notebooks/README.md lists those that work"
-UNKNOWN = (
-    "transformers {} has no causal language model for model_type={!r} in its config.json; use "
-    f"another model ({LIST})"
-)
 
 
 def check_usable(config: Facts, context: int = 0) -> str:
     """The architecture of a config.json and its positions, in words. ValueError if the kit cannot
-    use it, or as of `check_positions`.
+    use it, or not for texts of `context` tokens.
     """
     head = config.get("speculators_model_type")
     if head not in (None, EAGLE3):
         raise ValueError(
             f"it is a head of the kind {head!r}; the kit reads {EAGLE3!r} heads, use one of these"
         )
-    if not head and (reason := unloadable(config)):
-        raise ValueError(reason)
+    packing = config.get("quantization_config") or {}
+    method = packing.get("quant_method", "gptq") if isinstance(packing, dict) else packing
+    if method != "gptq":
+        raise ValueError(
+            f"its weights are packed by {method!r} (quantization_config), and the kit loads plain "
+            "weights and those packed by 'gptq'; use another form of this model"
+        )
     settings = read_config(config.get(OF_HEAD, {}) if head else config)
     name = f"{head} head" if head else _check_architecture(settings, config)
-    check_positions(settings, context)
-    allowed = [f", {most:,} positions ({entry})" for entry, most in limits(settings).items()]
-    return name + "".join(allowed)
-
-
-def check_positions(config: Any, context: int) -> None:
-    """ValueError if a model's settings allow fewer than `context` positions."""
-    for entry, most in limits(config).items():
+    allowed = limits(settings)
+    for entry, most in allowed.items():
         if most < context:
             raise ValueError(
                 f"{entry} in its config.json allows {most:,} positions, but {context:,} are needed "
                 "(max_prompt_tokens + max_new_tokens + depth); lower one of these, or use another "
                 "model"
             )
+    return name + "".join(f", {most:,} positions ({entry})" for entry, most in allowed.items())
 
 
 def read_config(config: Facts) -> Any:
@@ -66,10 +62,14 @@ def read_config(config: Facts) -> Any:
     the number format and the packing. ValueError if it refuses them.
     """
     from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     kind, apart = str(config.get("model_type")), ("dtype", "torch_dtype", "quantization_config")
-    if kind not in CONFIG_MAPPING:
-        raise ValueError(UNKNOWN.format(version("transformers"), kind))
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise ValueError(
+            f"transformers {version('transformers')} has no causal language model for "
+            f"model_type={kind!r} in its config.json; use another model ({LIST})"
+        )
     try:
         return CONFIG_MAPPING[kind].from_dict({k: v for k, v in config.items() if k not in apart})
     except Exception as error:  # each architecture checks its settings in its own way
@@ -81,9 +81,7 @@ def _check_architecture(settings: Any, config: Facts) -> str:
     """The class of a model. ValueError if the kit cannot use it."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
-    network: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(settings), None)
-    if network is None:
-        raise ValueError(UNKNOWN.format(version("transformers"), settings.model_type))
+    network: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(settings)]
     packed = bool(config.get("quantization_config"))
     if reason := next(_reasons(network, settings, packed), ""):
         raise ValueError(

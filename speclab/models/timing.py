@@ -2,7 +2,7 @@
 synchronisation and swapped orders.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from speclab.cost import Costs, disturbed
-from speclab.decode import Decoded, decode_prompt, prefill
+from speclab.decode import decode_prompt, prefill
 from speclab.estimates import Estimates
 from speclab.model import KVCache, LanguageModel, Pair, over_trunk
 from speclab.models.model import timed
@@ -27,21 +27,14 @@ GREEDY, PLAIN = Sampling(), "plain"
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
 
 
-def _passes(
-    model: LanguageModel, cache: KVCache, tokens: Tensor, sizes: Sequence[int]
-) -> Iterator[Callable[[], None]]:
-    """For each n of `sizes` a pass over the first n of `tokens` [1, m] after the cached ones, the
-    same for all, with the logits of all n: each after the one before, and for a head each after the
-    cached ones, as it drafts a level of a tree.
+def _pass(model: LanguageModel, cache: KVCache, tokens: Tensor) -> None:
+    """A pass over tokens [n] after the cached ones, with all their logits: each after the one
+    before, and for a head each after the cached ones, as it drafts a level of a tree.
     """
-    context = cache.length
-
-    def work(n: int) -> None:
-        visible = over_trunk(context, torch.eye(n, dtype=torch.bool)) if model.by_start else None
-        model.logits(model.forward(tokens[:, :n], cache, visible=visible))
-        cache.crop(context)
-
-    return (partial(work, n) for n in sizes)
+    context, n = cache.length, len(tokens)
+    visible = over_trunk(context, torch.eye(n, dtype=torch.bool)) if model.by_start else None
+    model.logits(model.forward(tokens[None], cache, visible=visible))
+    cache.crop(context)
 
 
 def pass_times(
@@ -52,14 +45,15 @@ def pass_times(
     Every repeat runs all cases in a new random order: in a fixed order a case would always meet the
     same cold or warm cache.
     """
-    models = {"target": pair.target, "draft": pair.draft}
     longest = max(sizes)
     tokens = torch.arange(5, 5 + max(context + 1, longest)) % pair.vocab
     caches = prefill(pair, tuple(tokens[: context + 1].tolist()), longest)
-    cases = []
-    for (name, model), cache in zip(models.items(), caches, strict=True):
-        works = _passes(model, cache, tokens[None], sizes)
-        cases += [(name, n, model.device, work) for n, work in zip(sizes, works, strict=True)]
+    models = zip(("target", "draft"), (pair.target, pair.draft), caches, strict=True)
+    cases = [
+        (name, n, model.device, partial(_pass, model, cache, tokens[:n]))
+        for name, model, cache in models
+        for n in sizes
+    ]
     for *_, work in cases:
         work(), work()
     rows, rng = [], np.random.default_rng(0)
@@ -107,25 +101,21 @@ def decoded_speed(
                 counts = _plain_counts(pair, prompt, new, caches[0])
             else:
                 given = prompt, "greedy", methods[method], GREEDY, new, 0, caches
-                counts = _counts(decode_prompt(pair, *given))
+                text = decode_prompt(pair, *given)
+                counts = {
+                    "text": text.token_ids,
+                    "tokens": len(text.token_ids),
+                    "blocks": text.target_passes,
+                    "time_s": text.time_s - text.prefill_time_s,
+                }
             names = {"method": method, "repeat": repeat}
             names |= {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
             rows.append(names | counts)
     return pd.DataFrame(rows).query("repeat >= 0").reset_index(drop=True)
 
 
-def _counts(text: Decoded) -> dict[str, Any]:
-    """The counted columns of `decoded_speed` from a decoded text."""
-    return {
-        "text": text.token_ids,
-        "tokens": len(text.token_ids),
-        "blocks": text.target_passes,
-        "time_s": text.time_s - text.prefill_time_s,
-    }
-
-
 def _plain_counts(pair: Pair, prompt: EncodedPrompt, new: int, cache: KVCache) -> dict[str, Any]:
-    """The same for plain decoding, in the shortest loop there is, so that the baseline is fast."""
+    """The counts of plain decoding, in the shortest loop there is, so that the baseline is fast."""
     text: list[int] = []
     target = pair.target
     cache.crop(len(prompt.ids) - 1)
@@ -142,16 +132,6 @@ def _plain_counts(pair: Pair, prompt: EncodedPrompt, new: int, cache: KVCache) -
     seconds = timed(plainly, target.device)
     tokens = len(text)
     return {"text": tuple(text), "tokens": tokens, "blocks": tokens, "time_s": seconds}
-
-
-def differs(
-    texts: pd.DataFrame, recorded: Mapping[str, tuple[int, ...]], max_new_tokens: int
-) -> np.ndarray:
-    """Which texts of `decoded_speed` are not the target's own, as they were recorded (by
-    prompt_id), up to this many tokens; bool [rows].
-    """
-    rows = zip(texts["prompt_id"], texts["text"], strict=True)
-    return np.array([text != recorded[name][:max_new_tokens] for name, text in rows])
 
 
 def medians(speeds: pd.DataFrame) -> pd.DataFrame:

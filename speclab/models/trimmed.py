@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import linear
 
-from speclab.models.folder import ModelFolder, misfits
+from speclab.models.folder import ModelFolder
 from speclab.models.model import Projection
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -49,26 +49,20 @@ class TrimmedHead(torch.nn.Module):
         return logits.index_copy_(-1, self.kept, said)
 
 
-def load_network(folder: ModelFolder, dtype: torch.dtype) -> tuple[Any, list[str]]:
-    """Load the network of a trimmed draft on the CPU; also the names of wrong weights."""
+def load_network(folder: ModelFolder, dtype: torch.dtype) -> Any:
+    """Load the network of a trimmed draft on the CPU."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(folder.path, trust_remote_code=False)
     weights, kept = trimmed_weights(folder)
-    if kept.min() < 0 or kept.max() >= config.vocab_size or (kept.diff() <= 0).any():
-        raise ValueError(
-            f"`kept` must name tokens below {config.vocab_size}, each once, in ascending order"
-        )
     network = AutoModelForCausalLM.from_config(config)
     head = TrimmedHead(weights[HEAD], kept, config.vocab_size)
     network.set_output_embeddings(head)
     weights["lm_head.kept"] = kept
-    wrong = sorted(misfits(network.state_dict(), weights))
-    if not wrong:
-        network.load_state_dict(weights)
+    network.load_state_dict(weights)
     for parameter in network.parameters():  # buffers (such as rotary frequencies) stay float32
         parameter.data = parameter.data.to(dtype)
-    return network, wrong
+    return network
 
 
 def trimmed_weights(folder: ModelFolder) -> tuple[dict[str, Tensor], Tensor]:
