@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import random_network, round_as_amx
 
-from speclab.models import model
+from speclab.models import pairs
 from speclab.models.model import Network
 from speclab.models.pairs import load_model, model_of
 from speclab.plain import ModelSpec
@@ -50,7 +50,7 @@ def test_logits_that_are_capped_or_scaled_are_refused_in_every_format(
     with torch.inference_mode():
         theirs = plain(tokens).logits.float().softmax(-1)
     found = ours.logits(ours.forward(tokens, ours.cache())).softmax(-1)
-    torch.testing.assert_close(found, theirs, rtol=0, atol=model.ROUNDING[plain.dtype])
+    torch.testing.assert_close(found, theirs, rtol=0, atol=pairs.ROUNDING[plain.dtype])
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
@@ -110,7 +110,7 @@ def test_a_four_bit_target_loads_where_the_kernel_rounds_as_on_amx(monkeypatch):
     cache = pair.target.cache()
     alone = [pair.target.logits(pair.target.forward(one[None], cache)) for one in tokens.T]
     gap = (torch.cat(alone, 1) - whole).abs().max() / whole.abs().max()
-    assert 1e-3 < gap < model.ROUNDING[torch.bfloat16], "the stub rounds, and within its format"
+    assert 1e-3 < gap < pairs.ROUNDING[torch.bfloat16], "the stub rounds, and within its format"
     monkeypatch.setattr(Network, "computes", property(lambda self: self.dtype))
     with pytest.raises(ValueError, match="packed tree and its paths differ"):
         load_pair(quantised())

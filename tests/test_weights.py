@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from speclab.cli.doctor import examine
 from speclab.drafts.quantise import available
+from speclab.models import pairs
 from speclab.models.folder import ModelFolder
 from speclab.models.pairs import load_model
 from speclab.plain import ModelSpec
@@ -182,7 +183,7 @@ def test_a_packing_that_is_not_loaded_is_named_before_anything_is_loaded(
 ):
     how = {"quant_method": method, "bits": 4, "group_size": GROUP}
     edit_json(model / "config.json", quantization_config=how)
-    monkeypatch.setattr(ModelFolder, "check", lambda *_: pytest.fail("begun"))
+    monkeypatch.setattr(pairs, "_load", lambda *_: pytest.fail("begun"))
     said = refused(model)
     assert f"packed by {method!r}" in said and "'gptq'" in said
     lines = list(examine(profile_of(model, model), {"cpu": 1e9}, True))

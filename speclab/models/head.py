@@ -17,13 +17,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from speclab.model import KVCache, over_trunk
+from speclab.model import KVCache
 from speclab.models.folder import ModelFolder
 from speclab.models.model import (
     Network,
     Projection,
-    check_same,
-    probe_tokens,
 )
 from speclab.models.trimmed import TrimmedHead
 from speclab.plain import brief
@@ -215,7 +213,6 @@ def load_head(folder: ModelFolder, target: Network, dtype: torch.dtype) -> Head:
         borrowed=borrowed,
     )
     target.taps = tuple(network.config.eagle_aux_hidden_state_layer_ids)
-    _probe(head)
     return head
 
 
@@ -269,22 +266,3 @@ def _load_weights(folder: ModelFolder, network: Any, target: Network) -> int:
                 values = values[network.t2d]
             network.get_parameter(name).copy_(values)
     return sum(network.get_parameter(name).numel() for name in borrowed)
-
-
-@torch.inference_mode()
-def _probe(head: Head) -> None:
-    """ValueError unless two packed siblings score as each alone does."""
-    root, left, right = probe_tokens(head)
-    features = torch.linspace(-1, 1, head.network.fc.in_features)[None]
-
-    def scored(*siblings: int) -> Tensor:
-        """Logits of siblings after a text of two tokens."""
-        cache = head.cache()
-        cache.take(features)
-        head.forward(torch.tensor([[left, root]]), cache)
-        sees = over_trunk(2, torch.eye(len(siblings), dtype=torch.bool))
-        places = torch.full((len(siblings),), 2)
-        return head.logits(head.forward(torch.tensor([siblings]), cache, places, sees)[0])
-
-    alone = torch.cat([scored(left), scored(right)])
-    check_same(str(head.folder.path), scored(left, right), alone, head.dtype)

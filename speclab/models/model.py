@@ -20,10 +20,6 @@ from speclab.model import KVCache, LanguageModel, wait_for
 if TYPE_CHECKING:
     from speclab.models.folder import ModelFolder
 
-# allowed difference between a packed tree and its paths, as a share of the largest logit, by the
-# number format of the products (measured on both pairs in bfloat16: up to 0.03; with a wrong mask,
-# in all formats: 0.18 and more)
-ROUNDING = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.1}
 # names of settings: how many keys attention sees; longrope's positions before its angles change
 WINDOW = re.compile(r"(window|window_size|chunk_size)$")
 BEFORE_LONG = "original_max_position_embeddings"
@@ -189,24 +185,3 @@ def timed(work: Callable[[], object], device: torch.device) -> float:
     work()
     wait_for(device)
     return time.perf_counter() - began
-
-
-def probe_tokens(model: LanguageModel) -> tuple[int, int, int]:
-    """A root and two siblings, for checks: not the first ids, which may be unused and equal."""
-    seventh = model.vocab / 7
-    return int(2 * seventh), int(3 * seventh), int(5 * seventh)
-
-
-def check_same(name: str, packed: Tensor, alone: Tensor, computes: torch.dtype) -> None:
-    """ValueError unless logits of a packed tree are those along its paths (-inf: not output), but
-    for the rounding of products in this number format.
-    """
-    said = ~alone.isneginf()
-    gap = float((packed - alone)[..., said].abs().max())
-    scale = float(alone[said].abs().max())
-    if not gap <= ROUNDING[computes] * max(scale, 1.0):  # also true for NaN
-        raise ValueError(
-            f"{name}: a packed tree and its paths differ by {gap:.3g} at logit scale {scale:.3g}. "
-            "Its weights are damaged, or it caps, scales or shifts its logits, or its attention "
-            "does not support 4-D masks, so it cannot be used here; use another model"
-        )

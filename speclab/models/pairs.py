@@ -16,19 +16,16 @@ from speclab.model import Pair, over_trunk
 from speclab.models import head, trimmed
 from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody, knows
-from speclab.models.model import (
-    WINDOW,
-    Network,
-    Projection,
-    check_same,
-    limits,
-    probe_tokens,
-)
+from speclab.models.model import WINDOW, Network, Projection, limits
 from speclab.models.support import check_usable
 from speclab.plain import ModelSpec
 
 # GPTQModel's pool needs two workers even with one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
+# allowed difference between a packed tree and its paths, as a share of the largest logit, by the
+# number format of the products (measured on both pairs in bfloat16: up to 0.03; with a wrong mask,
+# in all formats: 0.18 and more)
+ROUNDING = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.1}
 SCALE = 64  # the largest logit at which the output is compared: soft caps are 15 to 50
 PACKED = 2048  # tokens that a pass adds at most, unless a profile says otherwise
 
@@ -39,12 +36,14 @@ def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int
     """
     folder = check_spec(target, context, "target")  # both before either is loaded
     of_draft = check_spec(draft, context, "draft")
+    folder, of_draft = folder.with_weights(target), of_draft.with_weights(draft)
     first = _load(target, folder, context, packed)
     tokenizer = folder.tokenizer
     stops = folder.stop_ids(tokenizer)
     if of_draft.is_head:
         dtype = getattr(torch, draft.dtype_on(first.device.type))
-        second: Network = head.load_head(of_draft.with_weights(draft), first, dtype)
+        second: Network = head.load_head(of_draft, first, dtype)
+        check_head(second)
         shared = first.vocab  # a head has the target's tokens, and no tokenizer
     else:
         second = _load(draft, of_draft, context, packed)
@@ -76,14 +75,14 @@ def load_model(spec: ModelSpec, context: int = 0, packed: int = PACKED) -> Netwo
     """A network with its full vocabulary. context: the longest prompt plus continuation.
     packed: the most tokens that a pass adds to it.
     """
-    return _load(spec, check_spec(spec, context), context, packed)
+    folder = check_spec(spec, context).with_weights(spec)
+    return _load(spec, folder, context, packed)
 
 
 def _load(spec: ModelSpec, folder: ModelFolder, context: int, packed: int) -> Network:
-    """The network in a folder, whose weights are downloaded if needed."""
+    """The network in a folder with weights."""
     device = device_of(spec)
     dtype = getattr(torch, spec.dtype_on(device.type))
-    folder = folder.with_weights(spec)
     wrong: list[str] = []
     with folder.used():
         if folder.quantised:
@@ -253,6 +252,46 @@ def check_model(model: Network, context: int = 0, packed: int = PACKED) -> None:
     ends = torch.cat([hidden[0, :2], hidden[0, -2:]])
     packed_logits = enlarged[0] * model.head(ends).float().view(2, *alone.shape)
     check_same(name, packed_logits, alone, model.computes)
+
+
+@torch.inference_mode()
+def check_head(model: Network) -> None:
+    """ValueError unless two packed siblings score as each alone does."""
+    root, left, right = probe_tokens(model)
+    features = torch.linspace(-1, 1, model.network.fc.in_features)[None]
+
+    def scored(*siblings: int) -> Tensor:
+        """Logits of siblings after a text of two tokens."""
+        cache = model.cache()
+        cache.take(features)
+        model.forward(torch.tensor([[left, root]]), cache)
+        sees = over_trunk(2, torch.eye(len(siblings), dtype=torch.bool))
+        places = torch.full((len(siblings),), 2)
+        return model.logits(model.forward(torch.tensor([siblings]), cache, places, sees)[0])
+
+    alone = torch.cat([scored(left), scored(right)])
+    check_same(str(model.folder.path), scored(left, right), alone, model.dtype)
+
+
+def probe_tokens(model: Network) -> tuple[int, int, int]:
+    """A root and two siblings, for checks: not the first ids, which may be unused and equal."""
+    seventh = model.vocab / 7
+    return int(2 * seventh), int(3 * seventh), int(5 * seventh)
+
+
+def check_same(name: str, packed: Tensor, alone: Tensor, computes: torch.dtype) -> None:
+    """ValueError unless logits of a packed tree are those along its paths (-inf: not output), but
+    for the rounding of products in this number format.
+    """
+    said = ~alone.isneginf()
+    gap = float((packed - alone)[..., said].abs().max())
+    scale = float(alone[said].abs().max())
+    if not gap <= ROUNDING[computes] * max(scale, 1.0):  # also true for NaN
+        raise ValueError(
+            f"{name}: a packed tree and its paths differ by {gap:.3g} at logit scale {scale:.3g}. "
+            "Its weights are damaged, or it caps, scales or shifts its logits, or its attention "
+            "does not support 4-D masks, so it cannot be used here; use another model"
+        )
 
 
 # ---- the pair ------------------------------------------------------------------------------------

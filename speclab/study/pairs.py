@@ -55,14 +55,20 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     """Prompts as token ids of the profile's target; its tokenizer is downloaded if needed."""
     folder = ModelFolder.fetched(profile.target, weights=False)
     limits = profile.max_prompt_tokens, profile.template, profile.truncate
-    read = _read(folder, tuple(prompts), limits)
+    files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
+    stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
+    read = _read(folder, stamps, tuple(prompts), limits)
     left_out = folder.left_out(profile.temperature > 0)
     return Read(read.prompts, read.facts | {"left_out": left_out}) if left_out else read
 
 
 @cache
-def _read(folder: ModelFolder, prompts: tuple[Prompt, ...], limits: tuple[Any, ...]) -> Read:
-    """Computed once per process: reading a tokenizer takes a second, and each kind of run asks."""
+def _read(
+    folder: ModelFolder, _stamps: tuple[Any, ...], prompts: tuple[Prompt, ...], limits: Any
+) -> Read:
+    """Computed once per process, unless a file of the model's folder changes: reading a tokenizer
+    takes a second, and each kind of run asks.
+    """
     tokenizer = folder.tokenizer
     stops = sorted(folder.stop_ids(tokenizer), key=str)
     encoded = encode_prompts(tokenizer, prompts, *limits)
