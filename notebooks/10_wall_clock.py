@@ -285,9 +285,7 @@ assert np.isclose(speed["predicted"].iloc[0, 0], predicted_by_hand)
 assert np.isclose(speed["measured"].iloc[0, 0], measured_by_hand)
 
 # %%
-bars = {
-    name: stopwatch.intervals(draws, "method", len(timed)).frame for name, draws in speed.items()
-}
+bars = {name: stopwatch.intervals(draws, "method", len(timed)) for name, draws in speed.items()}
 ctx.plot(
     Estimates(stack(bars, "speed-up")),
     x="method",
@@ -346,7 +344,7 @@ ctx.table(
 # %%
 AS_MEASURED, ALL_THREE, RIGHT = "as measured", "all three", "draft always right"
 by_gamma = drawn(replay.chain_sums(trace, range(1, 17)), "gamma", "emitted", "blocks")
-taus = stopwatch.intervals(by_gamma, "gamma", len(own)).frame.set_index("gamma")
+taus = stopwatch.intervals(by_gamma, "gamma", len(own)).set_index("gamma")
 
 
 def speeds_at(costs, bound="estimate"):

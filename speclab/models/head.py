@@ -26,7 +26,6 @@ from speclab.models.model import (
 from speclab.models.trimmed import TrimmedHead
 from speclab.plain import brief
 
-LIBRARY = "speculators"
 EAGLE3 = "eagle3"
 # weights that a head's file may lack: the target's, and those that only its training uses
 OF_TARGET = ("embed_tokens.weight", "lm_head.weight")
@@ -173,9 +172,9 @@ class Head(Network):
 
 def unreadable(folder: ModelFolder) -> str:
     """Why the head in a folder cannot be loaded here; '' if it can."""
-    if importlib.util.find_spec(LIBRARY) is None:
+    if importlib.util.find_spec("speculators") is None:
         return (
-            f"{folder.path} is a trained head, which the library {LIBRARY} reads, and it is not "
+            f"{folder.path} is a trained head, which the library speculators reads, and it is not "
             "installed; run `python -m speclab hosted install --heads`"
         )
     return ""

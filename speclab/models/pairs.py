@@ -327,7 +327,7 @@ def _check_stops(folder: ModelFolder, stops: frozenset[int], shared: int) -> Non
 
 def _kernel(network: Any) -> str:
     """Class of the quantised layers, or else of the plain layers."""
-    names = {type(module).__name__ for module in network.modules()}
+    names = (type(module).__name__ for module in network.modules())
     linear = {name for name in names if "Linear" in name}
     return "+".join(sorted(linear - {"Linear"} or linear))
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from speclab.cost import Costs, disturbed
 from speclab.decode import decode_prompt, prefill
-from speclab.estimates import Estimates
 from speclab.model import KVCache, LanguageModel, Pair, over_trunk
 from speclab.models.model import timed
 from speclab.plain import EncodedPrompt
@@ -168,13 +167,13 @@ def drawn_seconds(speeds: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
     return pd.DataFrame(total, columns=wide.columns)
 
 
-def intervals(draws: pd.DataFrame, key: str, n_prompts: int, digits: int = 2) -> Estimates:
-    """The columns of `drawn_seconds`, or what was made of them (row 0 the sample, then resamples),
-    as estimates with 95 % intervals over this many prompts, by `key`.
+def intervals(draws: pd.DataFrame, key: str, n_prompts: int) -> pd.DataFrame:
+    """The columns of `drawn_seconds`, or what was made of them (row 0 the sample, then resamples):
+    `key`, estimate, low and high, 95 % intervals over this many prompts.
     """
     low, high = bounds_of(draws.to_numpy()[1:], n_prompts)
     numbers = {"estimate": draws.iloc[0].to_numpy(), "low": low, "high": high}
-    return Estimates(pd.DataFrame({key: list(draws)} | numbers), digits)
+    return pd.DataFrame({key: list(draws)} | numbers)
 
 
 # ---- the costs of a machine ----------------------------------------------------------------------
