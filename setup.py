@@ -1,5 +1,5 @@
 """What pyproject.toml cannot say: an installed package has a part of the repository in speclab/kit
-(see speclab/study/place.py), so that verbs which need no notebook need no clone, and a notebook
+(see speclab/place.py), so that verbs which need no notebook need no clone, and a notebook
 that is opened beside a study of one's own finds what it reads.
 """
 

@@ -40,8 +40,8 @@ from IPython.display import HTML, display
 from speclab.decode import Step, decode
 from speclab.estimates import Estimates
 from speclab.explore import page
-from speclab.models.model import LanguageModel
-from speclab.models.pairs import Pair
+from speclab.models.model import Network
+from speclab.model import Pair
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
 from speclab.show import drawings, figures, notebook, pictures
@@ -414,7 +414,7 @@ def as_model(table):
     def body(input_ids, **_):
         return SimpleNamespace(last_hidden_state=logits[input_ids])
 
-    return LanguageModel(body, lambda hidden: hidden, len(words), torch.float32, "cpu")
+    return Network(body, lambda hidden: hidden, len(words), torch.float32, "cpu")
 
 
 pair = Pair(*map(as_model, tables), None, frozenset(), {})

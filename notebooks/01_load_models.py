@@ -241,7 +241,7 @@ try:
     import torch
 
     from speclab.decode import LOSSLESS, decode_prompt
-    from speclab.models.pairs import load_pair
+    from speclab.study.pairs import load_pair
     from speclab.sampling import Sampling, probabilities
     from speclab.shapes import NO_DRAFT, parse_shape
 

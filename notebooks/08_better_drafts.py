@@ -51,12 +51,12 @@ from scipy.special import stdtrit
 
 from speclab import replay, score, stats
 from speclab.study import runs
+from speclab.study.pairs import load_pair
 from speclab.lab import combined, prompt_sets, starts
 from speclab.lab.prompt_sets import OWN, SECOND, UNWRAPPED
 from speclab.lab.texts import Text
 from speclab.drafts import candidates, quantise, shipped
 from speclab.estimates import Estimates, stack
-from speclab.models import pairs
 from speclab.plain import read_json
 from speclab.study.profiles import ROOT, with_head
 from speclab.study.prompts import decoded_prompts
@@ -87,7 +87,7 @@ READS = [
 # %%
 ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_domain)
 settings = ctx.profile
-pair = pairs.load_pair(settings)
+pair = load_pair(settings)
 sets = prompt_sets.read(settings, Text.recorded(settings, "greedy"))
 sets = {name: s for name, s in prompt_sets.with_all_domains(sets).items() if not s.is_part}
 domains = list(score.domains_in(sets[OWN].trace))

@@ -55,10 +55,11 @@ import torch
 
 from speclab import cost, replay, score, stats
 from speclab.study import prompts, runs, timing_runs
+from speclab.study.pairs import load_pair
 from speclab.lab import choose, combined, prompt_sets, stopping
 from speclab.cost import Costs
 from speclab.estimates import Estimates, counted, stack
-from speclab.models import head, pairs
+from speclab.models import head
 from speclab.models import timing as stopwatch
 from speclab.models.folder import ModelFolder
 from speclab.study.profiles import with_head
@@ -71,7 +72,7 @@ RUNS = ["greedy", "chain", "others-but-unwrapped"]
 # %% tags=["timed"]
 ctx = notebook.start("10_wall_clock", profile, overrides)
 settings = ctx.profile.replace(temperature=0.0)
-pair = pairs.load_pair(settings)
+pair = load_pair(settings)
 
 # %% [markdown]
 # A draft that is often right gives many tokens per target pass, and may slow decoding all the same.
@@ -165,7 +166,7 @@ times = [clock.times]
 of_head = with_head(settings)
 folder = ModelFolder.whole(of_head.draft) if of_head else None
 if folder and not head.unreadable(folder):
-    its = stopwatch.pass_times(pairs.load_pair(of_head), stopwatch.SIZES, context, pass_repeats)
+    its = stopwatch.pass_times(load_pair(of_head), stopwatch.SIZES, context, pass_repeats)
     its["ms"] *= costs.target_ms / stopwatch.costs_of(its).target_ms  # of another minute
     times.append(its[its["model"] == "draft"].assign(model="trained head"))
 
@@ -231,7 +232,7 @@ rows = pd.concat(recorded.values(), ignore_index=True)
 short = rows[rows["prompt_id"].isin(ids) & (rows["position"] < new_tokens)]
 cut = {i: (tokens[i][0], tokens[i][1][:new_tokens]) for i in ids}
 replayed = replayed_on(short, cut, [costs])
-differ = stopwatch.differs(speeds, {i: tokens[i][1] for i in ids}, new_tokens).sum()
+differ = (speeds["text"] != speeds["prompt_id"].map(lambda i: cut[i][1])).sum()
 each_text = stopwatch.medians(speeds)
 both = each_text.merge(replayed, on=["method", "prompt_id"], suffixes=("", "_replayed"))
 unlike = int((both["blocks"] != both["blocks_replayed"]).sum())
@@ -283,9 +284,7 @@ assert np.isclose(speed["predicted"].iloc[0, 0], predicted_by_hand)
 assert np.isclose(speed["measured"].iloc[0, 0], measured_by_hand)
 
 # %%
-bars = {
-    name: stopwatch.intervals(draws, "method", len(timed)).frame for name, draws in speed.items()
-}
+bars = {name: stopwatch.intervals(draws, "method", len(timed)) for name, draws in speed.items()}
 ctx.plot(
     Estimates(stack(bars, "speed-up")),
     x="method",
@@ -342,7 +341,7 @@ ctx.table(
 # %%
 AS_MEASURED, ALL_THREE, RIGHT = "as measured", "all three", "draft always right"
 by_gamma = drawn(replay.chain_sums(trace, range(1, 17)), "gamma", "emitted", "blocks")
-taus = stopwatch.intervals(by_gamma, "gamma", len(own)).frame.set_index("gamma")
+taus = stopwatch.intervals(by_gamma, "gamma", len(own)).set_index("gamma")
 
 
 def speeds_at(costs, bound="estimate"):

@@ -44,7 +44,7 @@ from speclab.lab import prompt_sets, variance_components
 from speclab.lab.significance import holm
 from speclab.lab.texts import Text
 from speclab.estimates import Estimates, stack
-from speclab.study.place import ROOT
+from speclab.place import ROOT
 from speclab.score import ALL, POOLED
 from speclab.show import notebook
 

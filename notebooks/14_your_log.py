@@ -60,7 +60,7 @@ from speclab.cost import Costs
 from speclab.estimates import Estimates, cell, stack
 from speclab.cli import export
 from speclab.logs.passes import depth_counts
-from speclab.study.place import ROOT
+from speclab.place import ROOT
 from speclab.show import figures, notebook
 
 RUNS = []

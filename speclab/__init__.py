@@ -1,7 +1,7 @@
 """A study kit for speculative decoding: the mechanism in flat modules, and rooms around it.
 
 core      trees, shapes, verification, sampling, drafting, decoding, recording, replay, scores,
-          statistics, estimates, costs
+          statistics, estimates, costs, the interface of a model, shared types
 models    networks: their folders, how they are loaded, their passes, and the cost of a pass
 drafts    other drafts: quantised copies, and the trained drafts that come with the kit
 study     profiles, prompts, recorded runs and their manifests
@@ -29,7 +29,7 @@ if not __debug__:
 
 # for type checkers: __init__.pyi
 __all__ = ["Tree", "decode", "load_pair", "load_run", "replay", "score", "stats", "verify"]
-MODULE_OF = {"Tree": "tree", "load_pair": "models.pairs", "load_run": "study.runs"}
+MODULE_OF = {"Tree": "tree", "load_pair": "study.pairs", "load_run": "study.runs"}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,7 @@ from speclab import replay as replay
 from speclab import score as score
 from speclab import stats as stats
 from speclab import verify as verify
-from speclab.models.pairs import load_pair as load_pair
+from speclab.study.pairs import load_pair as load_pair
 from speclab.study.runs import load_run as load_run
 from speclab.tree import Tree as Tree
 

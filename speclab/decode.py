@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from speclab.draft import Proposal, propose
-from speclab.models.model import KVCache, over_trunk, wait_for
-from speclab.models.model import LanguageModel as LanguageModel
-from speclab.models.pairs import Pair as Pair
-from speclab.plain import Array
+from speclab.model import KVCache, over_trunk, wait_for
+from speclab.model import LanguageModel as LanguageModel
+from speclab.model import Pair as Pair
+from speclab.plain import Array, EncodedPrompt
 from speclab.sampling import Sampling, check_finite, probabilities, rank_key
 from speclab.shapes import Shape
-from speclab.study.prompts import EncodedPrompt
 from speclab.tree import Tree
 from speclab.verify import RULES, Verdict, greedy_path, verify
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from speclab.copying import MOST, copied
-from speclab.models.model import KVCache, LanguageModel, over_trunk
+from speclab.model import KVCache, LanguageModel, over_trunk
 from speclab.plain import Array
 from speclab.sampling import Sampling, entropy, fetched, probabilities, rank_key
 from speclab.shapes import Shape, StopRule

@@ -1,4 +1,4 @@
-"""Read YAML and JSON strictly, and show texts of others safely.
+"""Types that models and studies share; YAML and JSON read strictly; texts of others shown safely.
 
 A broken file is a ValueError that names the file and what to do. A key that occurs twice is
 refused. YAML guesses nothing: `1:30` and `yes` are text, and `010` is no whole number.
@@ -13,11 +13,12 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import yaml
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 Array = np.ndarray[Any, np.dtype[Any]]  # docstrings state shape and kind
 Facts = dict[str, Any]  # the content of a file: plain values by name
@@ -33,6 +34,38 @@ SCALARS = {
     r"|[-+]?\.inf\Z|\.nan\Z",
 }
 UNKNOWN = "unknown parameter"
+
+
+@dataclass(frozen=True, config=STRICT)
+class ModelSpec:
+    """Where a model comes from and how it is loaded. path: a folder (relative to the repository) or
+    a model of the hub. revision: a commit hash.
+    """
+
+    path: Annotated[str, Field(min_length=1)]
+    revision: str | None = None
+    # auto: float32 on a CPU, float16 on a GPU
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    # auto: the first GPU, else the CPU
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$")
+    # kernel of a GPTQ model; auto: GPTQModel's choice; torch is slow and works everywhere
+    backend: Literal["auto", "torch", "triton", "marlin"] = "auto"
+
+    def dtype_on(self, device: str) -> str:
+        """The number format on a device ("cpu", "cuda:0"); "auto" if both are auto."""
+        if self.dtype != "auto" or device == "auto":
+            return self.dtype
+        return "float32" if device == "cpu" else "float16"
+
+
+@dataclass(frozen=True)
+class EncodedPrompt:
+    """Token ids of one prompt, and how many tokens were `cut` to keep to the limit (0 = none)."""
+
+    prompt_id: str
+    domain: str
+    ids: tuple[int, ...]
+    cut: int
 
 
 class _Loader(yaml.SafeLoader):

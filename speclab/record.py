@@ -14,9 +14,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-from speclab.models.model import KVCache, LanguageModel
-from speclab.models.pairs import Pair
-from speclab.plain import Array
+from speclab.model import KVCache, LanguageModel, Pair
+from speclab.plain import Array, EncodedPrompt
 from speclab.sampling import (
     NonFiniteProbability,
     Sampling,
@@ -27,7 +26,6 @@ from speclab.sampling import (
     sample,
     uniforms,
 )
-from speclab.study.prompts import EncodedPrompt
 from speclab.tree import Tree, chain
 
 TOP = 8  # draft tokens kept per trace row
@@ -327,9 +325,9 @@ def _block_rows(
                 visible = _visible(chain(LONGEST), trunk_length, contexts[None], depth)[0]
                 before = tokens[depth - 1][None]
                 states = draft.forward(before, cache, contexts + depth - 1, visible)[0]
-            logits, column = draft.logits_said(states, token)
-            chance = probabilities(logits, sampling).gather(-1, column[:, None])[:, 0]
-            steps.append({"block_ranks": rank_of(rank_key(logits), column), "block_q": chance})
+            logits = draft.logits(states)
+            chance = probabilities(logits, sampling).gather(-1, token[:, None])[:, 0]
+            steps.append({"block_ranks": rank_of(rank_key(logits), token), "block_q": chance})
         cache.crop(trunk_length)
         chunks.append({name: torch.stack([step[name] for step in steps], 1) for name in steps[0]})
     return _stacked(chunks)

@@ -215,7 +215,8 @@ def random_profile(random_folders):
 
 def profile_of(target, draft, dtype="auto"):
     """A profile of two folders on the CPU."""
-    from speclab.study.profiles import ModelSpec, Profile
+    from speclab.plain import ModelSpec
+    from speclab.study.profiles import Profile
 
     both = [ModelSpec(str(one), device="cpu", dtype=dtype) for one in (target, draft)]
     return Profile("random", *both, max_prompt_tokens=128, max_new_tokens=12)
@@ -300,7 +301,7 @@ def interrupted(monkeypatch, owner, name, at):
 @pytest.fixture(scope="session")
 def random_pair(random_profile):
     """The random pair, loaded through the real loader."""
-    from speclab.models.pairs import load_pair
+    from speclab.study.pairs import load_pair
 
     return load_pair(random_profile)
 
@@ -308,7 +309,7 @@ def random_pair(random_profile):
 @pytest.fixture(scope="session")
 def tiny_pair():
     """The committed tiny pair on the CPU in float32."""
-    from speclab.models.pairs import load_pair
+    from speclab.study.pairs import load_pair
     from speclab.study.profiles import load_profile
 
     return load_pair(load_profile("tiny", {"device": "cpu"}))

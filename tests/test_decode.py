@@ -22,13 +22,14 @@ from speclab.draft import propose
 from speclab.lab import combined
 from speclab.lab.combined import starts_of_trace
 from speclab.lab.starts import replay_starts
-from speclab.models.pairs import load_pair
+from speclab.plain import EncodedPrompt
 from speclab.record import generate
 from speclab.replay import replay
 from speclab.sampling import NonFiniteProbability, Sampling
 from speclab.shapes import Shape, StopRule, parse_shape
+from speclab.study.pairs import load_pair
 from speclab.study.profiles import load_profile
-from speclab.study.prompts import EncodedPrompt, encode_prompts, load_prompts
+from speclab.study.prompts import encode_prompts, load_prompts
 from speclab.tree import chain, static_tree
 
 GREEDY, WARM = Sampling(), Sampling(1.0)

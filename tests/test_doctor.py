@@ -12,7 +12,8 @@ from speclab.cli import doctor
 from speclab.cli.doctor import answer
 from speclab.cli.hosted import in_range
 from speclab.models.folder import ModelFolder
-from speclab.study.profiles import ROOT, ModelSpec, load_profile
+from speclab.plain import ModelSpec
+from speclab.study.profiles import ROOT, load_profile
 
 TINY = load_profile("tiny", {"max_prompt_tokens": 64})
 

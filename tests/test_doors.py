@@ -70,7 +70,7 @@ def place(tmp_path, monkeypatch):
     def begun(*_, **__):
         raise AssertionError("work begins before what was given is checked")
 
-    monkeypatch.setattr(pairs, "check_fits", begun)  # before any network is loaded
+    monkeypatch.setattr(pairs, "_load_plain", begun)  # before any network is loaded
     for name in ("TRACES", "DATASETS", "MODELS", "OUT", "REPO", "AUTHOR_RECORDS"):
         monkeypatch.delenv(f"SPECLAB_{name}", raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

@@ -21,10 +21,10 @@ from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.lab import choose
 from speclab.logs import logs
-from speclab.models.pairs import load_pair
 from speclab.sampling import Sampling, entropy
 from speclab.shapes import parse_shape
 from speclab.study import timing_runs
+from speclab.study.pairs import load_pair
 from speclab.study.profiles import MODELS, ROOT, load_profile
 from speclab.study.runs import encoded_prompts, record_run, texts_of
 

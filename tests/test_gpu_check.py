@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import gpu_check
 import pytest
 import torch
-from gpu_check import Compared, Difference, Settings
+from gpu_check import Compared, Difference
 from test_record import prompts_of
 from toy import let_nodes_see_their_cousins, toy_pair
 
@@ -75,46 +75,6 @@ def test_a_wrong_decoder_fails(out, on_the_toy, monkeypatch):
     assert results["checks"][0]["facts"]["float32"]["largest"][0]["position"] == 2
 
 
-def test_an_error_is_a_failure_of_its_check_alone(out, monkeypatch):
-    def broken(settings):
-        """Does the device hold it?"""
-        raise torch.OutOfMemoryError("CUDA out of memory.\nmore")
-
-    monkeypatch.setitem(gpu_check.CHECKS, "packing", broken)
-    monkeypatch.setattr(gpu_check, "find_spec", lambda name: None)
-    code, results, status = ran(out, "packing", "gptq")
-    assert code == 1 and status == {"packing": "failed", "gptq": "skipped"}
-    assert results["checks"][0]["said"] == "OutOfMemoryError: CUDA out of memory."
-
-
-def test_results_are_written_after_each_check_and_ctrl_c_keeps_them(out):
-    def run(name, settings):
-        if name == "text":
-            assert len(json.loads(out.read_text())["checks"]) == 1
-            raise KeyboardInterrupt
-        return MACHINE | {"name": name}
-
-    code, results, status = ran(out, "packing", "text", "shapes", run=run)
-    assert code == 130 and results["stopped"] and [*status] == ["packing"]
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        ("import os; os.kill(os.getpid(), 11)", "its process ended by signal 11"),
-        ("print('last words'); raise SystemExit(3)", "exit status 3"),
-        ("import time; time.sleep(60)", "it took longer than 1 s"),
-    ],
-)
-def test_a_process_that_dies_or_hangs_has_failed(monkeypatch, tmp_path, code, words):
-    script = tmp_path / "check.py"
-    script.write_text(code)
-    monkeypatch.setattr(gpu_check, "__file__", str(script))
-    monkeypatch.setattr(gpu_check, "LIMIT_S", 1 if "sleep" in code else 60)
-    found = gpu_check.in_child("text", Settings("cpu"))
-    assert (found["status"], found["said"]) == ("failed", words)
-
-
 @pytest.mark.parametrize(
     ("gap", "margins", "dtype", "status"),
     [
@@ -129,20 +89,3 @@ def test_a_process_that_dies_or_hangs_has_failed(monkeypatch, tmp_path, code, wo
 def test_status_by_margin_and_number_format(gap, margins, dtype, status):
     differences = [Difference("target rank", "p0", 3, margin) for margin in margins]
     assert Compared(8, 0, gap, differences).status(dtype) == status
-
-
-def test_records_that_differ_are_told_with_margins_and_what_hangs_below_is_not_read():
-    pair, (prompt,) = toy_pair(), prompts_of([1, 2, 3, 4])
-    text = gpu_check.greedy_text(pair, prompt, 3)
-    rows = gpu_check.rows_of(gpu_check.recorded(pair, prompt, text))
-    other = [dict(row) for row in rows]
-    first, second = (row["token"] for row in rows[:2])
-    other[0]["token"], other[1]["token"] = second, first
-    other[8]["target_rank"] += 1
-    other[9]["target_prob"] += 0.5
-    found = gpu_check.compare_rows(pair, prompt, text, other, rows)
-    swapped, *others = found.differences
-    assert [difference.what for difference in others] == ["drafted token", "target rank"]
-    assert (found.rows, found.unread, found.gap) == (24, 6, pytest.approx(0.5))
-    apart = gpu_check.apart(pair.draft, [*prompt.ids], first, second)
-    assert swapped.margin == pytest.approx(apart) and apart > 0

@@ -1,102 +1,98 @@
-"""Models of the hub, with a simulated hub: the meaning of its errors, messages before a download,
-and which commands download. No test uses a network.
+"""Models of the hub, with a simulated hub: the meaning of its errors, which files are downloaded,
+and by which commands. No test uses a network.
 """
 
 import json
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
+from conftest import edit_json
 from huggingface_hub import errors
 from huggingface_hub.utils import filter_repo_objects
 
 from speclab.__main__ import main
-from speclab.cli.doctor import answer, model
+from speclab.cli.doctor import examine
 from speclab.models import hub
 from speclab.models.folder import ModelFolder, cached
-from speclab.study.profiles import ModelSpec, load_profile
+from speclab.plain import ModelSpec
+from speclab.study.profiles import load_profile
 
 NAME = "somebody/some-model"
-CONFIG = load_profile("small").notes.target_config
 HUB_PAIR = {"target": NAME, "draft": NAME}
 INDEX = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+# a publisher's own form of the weights, and an adapter
+UNWANTED = ["consolidated.safetensors", "original/params.json", "original/model.safetensors"]
+UNWANTED += ["adapter_model.safetensors", "pytorch_model.bin"]
 
 
 @pytest.fixture(autouse=True)
-def made_up(tmp_path, monkeypatch, random_folders):
-    """A hub with one model, the random target, of 3 GB; what was fetched from it, by name."""
-    fetched = []
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+def of_hub(tmp_path, monkeypatch, random_folders):
+    """A hub with one model, the random target: the folder with its files. `fetched` has the names
+    of those that were downloaded, each as if it had 1 GB.
+    """
+    there, cache, fetched = tmp_path / "there", tmp_path / "cache", []
+    shutil.copytree(random_folders[0], there)
+    (there / "original").mkdir()
+    for name in UNWANTED:
+        (there / name).write_bytes(b"{}")
     monkeypatch.setattr("speclab.models.folder.cached", lambda *_: None)
     monkeypatch.setattr("speclab.study.runs.RUNS", tmp_path / "runs")
     monkeypatch.delenv("SPECLAB_MODELS", raising=False)
-    files = [("config.json", 1e3), ("model.safetensors", 3e9), ("pytorch_model.bin", 9e9)]
-    siblings = [SimpleNamespace(rfilename=name, size=int(size)) for name, size in files]
-    facts = SimpleNamespace(siblings=siblings)
 
-    def model_info(_self, name, **_):
-        return facts
+    def snapshot_download(_name, allow_patterns, ignore_patterns, dry_run=False, **_):
+        names = [path.relative_to(there).as_posix() for path in there.rglob("*.*")]
+        patterns = {"allow_patterns": allow_patterns, "ignore_patterns": ignore_patterns}
+        names = [*filter_repo_objects(names, **patterns)]
+        if dry_run:
+            return [SimpleNamespace(file_size=10**9) for _ in names]
+        cache.mkdir(exist_ok=True)
+        for name in names:
+            shutil.copy(there / name, cache)
+        fetched.extend(names)
+        return cache
 
-    def hf_hub_download(name, file, local_dir, **_):
-        path = tmp_path / "one" / file
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(CONFIG))
-        fetched.append(f"{name}/{file}")
-        return path
-
-    def snapshot_download(name, allow_patterns=(), **_):
-        if "model.safetensors" in allow_patterns:
-            fetched.append(name)
-        return random_folders[0]
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    return fetched
-
-
-def refusing(monkeypatch, kind):
-    """Every call of the hub fails with an error of this kind."""
-
-    def refused(*_, **__):
-        raise kind.__new__(kind)  # it has the parts of a hub's response
-
-    for name in ("hf_hub_download", "snapshot_download"):
-        monkeypatch.setattr(huggingface_hub, name, refused)
+    return SimpleNamespace(folder=there, fetched=fetched)
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
+    "kind",
     [
-        (errors.GatedRepoError, f"co/{NAME}, then run `hf auth login`"),
-        (errors.RepositoryNotFoundError, "on the hub it is private or missing"),
-        (errors.RevisionNotFoundError, "no revision 'main2' on the hub"),
-        (errors.HFValidationError, "no model name of the hub"),
-        (errors.LocalEntryNotFoundError, "set SPECLAB_MODELS"),
-        (ConnectionError, "without a network"),
+        errors.GatedRepoError,
+        errors.RevisionNotFoundError,
+        errors.HFValidationError,
+        errors.LocalEntryNotFoundError,
+        ConnectionError,
     ],
 )
-def test_an_error_of_the_hub_says_what_to_do(kind, words, monkeypatch):
-    refusing(monkeypatch, kind)
-    spec = ModelSpec(NAME, revision="main2")
-    for ask in (hub.snapshot, hub.config, ModelFolder.fetched):
+def test_an_error_of_the_hub_says_what_to_do(kind, monkeypatch):
+    def refused(*_, **__):
+        raise kind.__new__(kind)  # it has the parts of a hub's response
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refused)
+    for ask in (hub.snapshot, hub.config, hub.size, ModelFolder.fetched):
         with pytest.raises(hub.ModelsMissing, match=NAME) as caught:
-            ask(spec)
-        assert words in str(caught.value)
+            ask(ModelSpec(NAME, revision="main2"))
+        for words in (kind.__name__, "'main2'", "`hf auth login`", "set SPECLAB_MODELS"):
+            assert words in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
-def test_how_much_is_fetched_is_said_first(capsys, monkeypatch, made_up):
-    assert hub.size(ModelSpec(NAME)) == 3_000_001_000, "pickled weights are not fetched"
-    hub.snapshot(ModelSpec(NAME), shows=True)
-    assert f"downloading {NAME}: 3.00 GB" in capsys.readouterr().err and NAME in made_up
-    made_up.clear()
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1e9))
-    with pytest.raises(ValueError, match=r"1\.00 GB free, and 3\.00 GB are needed; make room"):
-        hub.snapshot(ModelSpec(NAME), shows=True)
-    assert NAME not in made_up
+@pytest.mark.parametrize("form", ["one file", "index"])
+def test_only_the_files_of_the_weights_are_fetched(of_hub, form):
+    weights = ["model.safetensors"]
+    if form == "index":
+        (of_hub.folder / "model.safetensors").unlink()
+        weights = ["model.safetensors.index.json", *INDEX["weight_map"].values()]
+        for name in weights:
+            (of_hub.folder / name).write_text(json.dumps(INDEX))
+    assert ModelFolder(hub.snapshot(ModelSpec(NAME))).has_weights
+    assert {*weights, "config.json", "tokenizer.json"} <= {*of_hub.fetched}
+    assert not {*UNWANTED} & {*of_hub.fetched}
+    assert hub.size(ModelSpec(NAME)) == 10**9 * len(of_hub.fetched)
 
 
 def changes(**more):
@@ -104,39 +100,21 @@ def changes(**more):
     return [f"--set={key}={value}" for key, value in (HUB_PAIR | more).items()]
 
 
-def test_models_are_fetched_in_the_foreground_where_they_are_needed(made_up, tmp_path, capsys):
-    assert main(["pair", "--profile", "tiny", *changes()]) == 0
-    assert NAME in made_up
-    few = {"prompts_per_domain": 1, "domains": "[code]", "max_prompt_tokens": 9, "device": "cpu"}
-    out = tmp_path / "run"
-    assert main(["record", "--profile=tiny", f"--out={out}", *changes(**few)]) == 0
-    assert "downloading" in capsys.readouterr().err and (out / "manifest.json").is_file()
-    made_up.clear()
-    main(["pair", "--profile", "tiny"])
-    main(["plan", "--profile", "tiny", "--notebook", "02", *changes()])
-    assert made_up == []
-
-
-def test_no_weights_are_fetched_of_a_model_that_cannot_be_used(made_up, monkeypatch, capsys):
+def test_no_weights_are_fetched_of_a_model_that_cannot_be_used(of_hub, capsys):
     """Its config.json says so, and that is fetched first."""
-    refused = CONFIG | {"model_type": "gemma2"}
-    monkeypatch.setattr(ModelFolder, "config", refused)
+    edit_json(of_hub.folder / "config.json", model_type="gemma2")
     assert main(["pair", "--profile", "tiny", *changes()]) == 2
     assert f"target {NAME}" in (said := capsys.readouterr().err) and "softcapping" in said
-    assert made_up == []
+    assert "model.safetensors" not in of_hub.fetched
 
 
-def test_the_doctor_fetches_settings_and_no_weights(made_up, random_folders, tmp_path, monkeypatch):
-    settings = shutil.ignore_patterns("*.safetensors")
-    folder = shutil.copytree(random_folders[0], tmp_path / "settings", ignore=settings)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: folder)
-    monkeypatch.setattr("speclab.models.pairs.free_bytes", lambda _: 1e9)
-    row = answer(
-        "target", model, load_profile("tiny", HUB_PAIR | {"max_prompt_tokens": 9}), "target"
-    )
-    assert row.startswith(f"do  target: {NAME} will be downloaded from the hub, 3.00 GB")
-    assert "1.0 GB are free on cpu\n    -> use another device" in row
-    assert {*made_up} == {f"{NAME}/config.json"}
+def test_the_doctor_fetches_a_config_and_no_more(of_hub):
+    profile = load_profile("tiny", HUB_PAIR | {"device": "cuda:0"})
+    lines = list(examine(profile, {"cpu": 1e9, "cuda:0": 1e3}, True))
+    assert any(f"ok  model {NAME}: will be downloaded from the hub, " in line for line in lines)
+    [line] = [line for line in lines if "memory of cuda:0" in line]
+    assert line.startswith("do ") and "0.0 GB free" in line
+    assert {*of_hub.fetched} == {"config.json"}
 
 
 def test_a_model_is_in_the_cache_though_files_that_nobody_fetched_are_not(tmp_path, monkeypatch):
@@ -155,41 +133,3 @@ def test_a_stopped_download_is_no_whole_model(tmp_path, random_folders, monkeypa
     (folder / "model.safetensors").rename(folder / "model-1.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps(INDEX))
     assert ModelFolder.whole(ModelSpec(NAME)) is None
-
-
-@pytest.mark.parametrize("form", ["one file", "index"])
-def test_only_the_files_of_the_weights_are_fetched(tmp_path, monkeypatch, form):
-    """Not the publisher's own form of the weights, nor an adapter."""
-    facts = {"config.json": CONFIG, "tokenizer.json": {}}
-    weights = ["model.safetensors"]
-    if form == "index":
-        facts["model.safetensors.index.json"] = INDEX
-        weights = [*INDEX["weight_map"].values()]
-    unwanted = ["consolidated.safetensors", "original/params.json", "original/model.safetensors"]
-    unwanted += ["adapter_model.safetensors", "pytorch_model.bin"]
-    names = [*facts, *weights, *unwanted]
-    siblings = [SimpleNamespace(rfilename=name, size=7) for name in names]
-    of_hub = SimpleNamespace(siblings=siblings)
-    folder = tmp_path / "fetched"
-
-    def hf_hub_download(_name, file, local_dir, **_):
-        path = Path(local_dir, file)
-        path.write_text(json.dumps(facts[file]))
-        return path
-
-    def snapshot_download(_name, allow_patterns, ignore_patterns, **_):
-        kept = filter_repo_objects(
-            names, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
-        )
-        for name in kept:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(json.dumps(facts.get(name)))
-        return folder
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *_, **__: of_hub)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    assert hub.size(ModelSpec(NAME)) == 7 * len([*facts, *weights])
-    assert ModelFolder(hub.snapshot(ModelSpec(NAME))).has_weights
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert found == {*facts, *weights}

@@ -7,7 +7,7 @@ import torch
 from conftest import random_network
 
 from speclab.models.lean import LeanBody, knows
-from speclab.models.model import LanguageModel
+from speclab.models.model import Network
 
 pytestmark = pytest.mark.numeric
 
@@ -29,7 +29,7 @@ def both():
 
 def model_of(body, network):
     head = network.get_output_embeddings()
-    return LanguageModel(body, head, 40, torch.float32, "cpu")
+    return Network(body, head, 40, torch.float32, "cpu")
 
 
 @pytest.mark.parametrize(

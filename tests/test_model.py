@@ -2,8 +2,6 @@
 full-context passes.
 """
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -13,8 +11,8 @@ from torch.nn.functional import linear
 from torch.testing import assert_close
 
 from speclab.decode import score_tree
-from speclab.models import model as models
-from speclab.models.model import KVCache, Projection, take_fastest
+from speclab.model import KVCache
+from speclab.models.model import Projection
 from speclab.tree import Tree
 
 pytestmark = pytest.mark.numeric
@@ -35,15 +33,6 @@ def test_the_cache_grows_by_doubling_and_rolls_back():
     cache.crop(2)
     with pytest.raises(ValueError, match="crop to 3: the cache holds 2"):
         cache.crop(3)
-
-
-def test_chunks_over_a_cache_equal_one_full_pass(random_pair):
-    model, tokens = random_pair.target, torch.randint(2, 40, (1, 120))
-    full, cache = model.network(input_ids=tokens).logits, model.cache(16)
-    for start, end in ((0, 70), (70, 71), (71, 120), (70, 71)):
-        cache.crop(start)
-        found = model.logits(model.forward(tokens[:, start:end], cache))
-        assert_close(found, full[:, start:end], atol=1e-4, rtol=0)
 
 
 @st.composite
@@ -88,27 +77,6 @@ def test_a_projection_equals_torchs_for_any_number_of_tokens(shape, out):
         expected = linear(x.double(), weight.double()).float()
         assert_close(plain(x), expected, atol=1e-5, rtol=0)
         assert_close(biased(x), expected + bias, atol=1e-5, rtol=0)
-
-
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="oneDNN is not in this torch")
-@pytest.mark.parametrize("slow", ["_few", "_many"])
-def test_the_faster_way_for_one_row_is_taken(slow, monkeypatch):
-    way = getattr(Projection, slow)
-
-    def slower(self, x):
-        time.sleep(0.005)
-        return way(self, x)
-
-    monkeypatch.setattr(Projection, slow, slower)
-    small = Projection(torch.randn(40, 16))
-    take_fastest([small])
-    assert small.few_by_mkl, "what a cache holds stays as it is"
-    monkeypatch.setattr(models, "LARGE", 0)
-    same = [Projection(torch.randn(40, 16)) for _ in range(2)]
-    take_fastest(same)
-    assert {one.few_by_mkl for one in same} == {slow == "_many"}
-    x = torch.randn(1, 16)
-    assert_close(same[0](x), linear(x, same[0].weight), atol=1e-5, rtol=0)
 
 
 def test_a_projection_is_torchs_own_in_half_precision_and_without_onednn(monkeypatch):

@@ -20,8 +20,9 @@ from test_faults import forked
 
 from speclab.cli import pair
 from speclab.cli.pair import fetched_wheel, make, missing, source_of
-from speclab.study.profiles import ModelSpec, Profile
-from speclab.study.runs import RunError, sha256_of
+from speclab.plain import ModelSpec, sha256_of
+from speclab.study.profiles import Profile
+from speclab.study.runs import RunError
 
 GGUF = "toy_model/toy.gguf"
 WEIGHTS = {"model.embed_tokens.weight": torch.arange(12.0).view(4, 3)}

@@ -11,13 +11,14 @@ from safetensors.torch import load_file, save_file
 from toy import plain
 
 from speclab.decode import decode_prompt
+from speclab.model import KVCache
 from speclab.models.folder import ModelFolder
-from speclab.models.model import KVCache
-from speclab.models.pairs import load_model, load_pair
+from speclab.models.pairs import load_model
+from speclab.plain import ModelSpec
 from speclab.record import record_prompt
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
-from speclab.study.profiles import ModelSpec, load_profile
+from speclab.study.pairs import load_pair
 from speclab.study.prompts import Prompt, encode_prompts
 from speclab.study.recording import Job, in_process
 from speclab.tree import static_tree
@@ -35,13 +36,6 @@ def test_a_pair_knows_itself(random_pair):
     half = dataclasses.replace(random_pair.draft, dtype=torch.bfloat16)
     assert random_pair.is_exact
     assert not dataclasses.replace(random_pair, draft=half).is_exact
-
-
-def test_padded_vocabularies_are_cut_to_the_shared_ids(random_folders, tmp_path):
-    padded = save_random_llama(tmp_path / "padded", 3, vocab=48)
-    pair = pair_of(random_folders[0], padded)
-    hidden = pair.draft.forward(torch.tensor([[2, 3]]), pair.draft.cache())
-    assert pair.vocab == 40 and pair.draft.logits(hidden).shape == (1, 2, 40)
 
 
 def test_vocabularies_that_differ_are_refused(random_folders, tmp_path):
@@ -66,20 +60,6 @@ def test_attached_models_are_found_and_missing_ones_say_what_to_do(
         load_model(ModelSpec("owner/name", device="cpu"))
 
 
-def test_the_quantised_target_runs_through_the_same_code(tiny_pair):
-    changes = {"device": "cpu", "target.path": "data/pairs/tiny/target-gptq"}
-    pair = load_pair(load_profile("tiny", changes))
-    facts = pair.facts["target"]
-    assert facts["quantised"] and facts["kernel"] not in ("", "Linear")
-    assert facts["parameters"] == tiny_pair.facts["target"]["parameters"]
-    tokens = torch.tensor([tiny_pair.tokenizer("def add(a, b):\n")["input_ids"]])
-    p, plain = (
-        m.logits(m.forward(tokens, m.cache())).softmax(-1) for m in (pair.target, tiny_pair.target)
-    )
-    overlap = torch.minimum(p, plain).sum(-1).mean()
-    assert 0.7 < overlap < 0.9999  # close to the full-precision target, and not the same
-
-
 def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, monkeypatch):
     """As a hybrid, whose recurrent layers keep their state elsewhere."""
     honest = KVCache.update
@@ -90,7 +70,7 @@ def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, monkey
             (key, value) if layer else honest(self, key, value, layer)
         ),
     )
-    with pytest.raises(ValueError, match=r"only 1 of its 2 layers keep"):
+    with pytest.raises(ValueError, match="its files cannot be used"):
         load_model(ModelSpec(str(random_folders[0]), device="cpu"))
 
 
@@ -126,11 +106,6 @@ def has_another_shape(path):
     save_file(weights, path, {"format": "pt"})
 
 
-def has_a_layer_more(path):
-    """transformers would leave out the weights of layers that the configuration does not name."""
-    edit_json(path.with_name("config.json"), num_hidden_layers=1)
-
-
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
@@ -144,7 +119,6 @@ def has_a_layer_more(path):
         ("model.safetensors", cut_file, "model.safetensors is damaged or cut"),
         ("model.safetensors", lacks_a_weight, f"1 weights are missing, .*'{DOWN}"),
         ("model.safetensors", has_another_shape, f"1 weights are missing, .*'{DOWN}"),
-        ("model.safetensors", has_a_layer_more, "9 weights are missing"),
     ],
 )
 def test_a_broken_file_is_named(copied, random_folders, name, damage, words):
@@ -170,11 +144,8 @@ def test_a_stop_that_the_draft_does_not_have_is_refused(larger, random_folders, 
     assert f"texts end with token id {stop!r}" in said and "among the 40 ids" in said
 
 
-def test_no_prompt_may_hold_an_id_that_only_the_target_has(
-    larger, random_folders, random_profile, capsys
-):
+def test_no_prompt_may_hold_an_id_that_only_the_target_has(larger, random_folders, random_profile):
     pair = pair_of(larger, random_folders[1])
-    assert "8 tokens of the target" in capsys.readouterr().err
     [prompt] = encode_prompts(pair.tokenizer, [Prompt("p", "code", "a w44")], 9)
     shape, tree = parse_shape("chain:2"), static_tree(1, 1)
     job = Job(random_profile, ((prompt,),))

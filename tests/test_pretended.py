@@ -3,23 +3,21 @@ and the host waits a bounded number of times per block. The pretended device det
 mistakes.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from conftest import profile_of, save_trimmed_draft
 from pretended import pretended
 
 from speclab import draft, record, verify
 from speclab.decode import decode_prompt
+from speclab.model import KVCache
 from speclab.models import timing
-from speclab.models.model import KVCache, LanguageModel
-from speclab.models.pairs import load_pair
+from speclab.models.model import Network
 from speclab.sampling import Sampling
 from speclab.shapes import MEASURES, Shape, StopRule, parse_shape
-from speclab.study.profiles import MODELS, load_profile
-from speclab.study.prompts import EncodedPrompt, encode_prompts, load_prompts
+from speclab.study.pairs import load_pair
+from speclab.study.profiles import load_profile
+from speclab.study.prompts import encode_prompts, load_prompts
 from speclab.tree import chain, static_tree
 
 GREEDY, WARM, CUT = Sampling(), Sampling(1.0), Sampling(0.7, 20, 0.9)
@@ -104,39 +102,6 @@ def test_a_stop_rule_and_timing_run_on_the_device(tiny_pair, prompts):
         timing.measured(pair, prompts[:1], shapes, 4, (1, 2, 3, 4), 4, 2)
 
 
-def test_a_trimmed_draft_and_facts_are_those_of_the_cpu(tmp_path, random_folders):
-    """A GPU without an index is the first one: GPTQModel would spread the layers over all."""
-    trimmed = save_trimmed_draft(tmp_path / "draft", random_folders[0], range(2, 20))
-    profile = profile_of(random_folders[0], trimmed, "float32")
-    prompt = EncodedPrompt("p", "code", (3, 4, 5, 3, 4), 0)
-
-    def made(pair):
-        return decoded(pair, prompt, CASES[1:8])
-
-    pair = load_pair(profile)
-    expected = made(pair)
-    moved = {name: replace(getattr(profile, name), device="cuda") for name in MODELS}
-    with pretended():
-        there = load_pair(profile.replace(**moved))
-        assert made(there) == expected
-    for name in MODELS:
-        own = pair.facts[name] | {"device": "cuda:0", "gpu": there.facts[name]["gpu"]}
-        assert there.facts[name] == own and own["gpu"]
-
-
-def test_a_wait_added_in_a_loop_is_counted_at_its_line(monkeypatch, prompts):
-    honest = draft.rank_key
-
-    def waiting(logits):
-        return honest(logits + 0 * logits.sum().item())
-
-    with pretended() as gpu:
-        pair = pair_on("cuda:0", "cuda:0")
-        monkeypatch.setattr(draft, "rank_key", waiting)
-        decoded(pair, prompts[0], CASES[1:2])
-    assert sum(n for at, n in gpu.waits.items() if "number tests/test_pre" in at) >= 4
-
-
 # what is left on the CPU, or read from the device without a copy
 BUGS = {
     "index": (
@@ -144,7 +109,7 @@ BUGS = {
         "keep",
         lambda self, *_: self.layers[0][0].index_select(-2, torch.tensor([0])),
     ),
-    "mask": (LanguageModel, "_mask", lambda *_: torch.zeros(1)),
+    "mask": (Network, "_mask", lambda *_: torch.zeros(1)),
     "uniform": (verify, "sample", lambda p, _: p <= torch.zeros(1)),
     "numpy": (draft, "fetched", lambda logits, which, found: found.numpy()),
     "draft's logits": (

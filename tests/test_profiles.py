@@ -5,12 +5,11 @@ from dataclasses import fields
 
 import pytest
 
-from speclab.plain import parse_yaml, read_yaml
+from speclab.plain import ModelSpec, parse_yaml, read_yaml
 from speclab.study import runs
 from speclab.study.profiles import (
     FOLDER,
     ROOT,
-    ModelSpec,
     Notes,
     Profile,
     load_profile,

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from data.training_prompts.compose import shingles
+from speclab.plain import EncodedPrompt
 from speclab.study.profiles import ROOT, load_profile
 from speclab.study.prompts import (
     DOMAINS,
@@ -20,7 +21,6 @@ from speclab.study.prompts import (
     MT_BENCH,
     PAPER_SETS,
     REASONING_PROMPT,
-    EncodedPrompt,
     Prompt,
     decoded_prompts,
     encode_prompts,

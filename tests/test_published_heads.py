@@ -3,25 +3,22 @@ and decode losslessly. The weights are written by name here, not by the library.
 """
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from conftest import profile_of, random_network, save_random_llama
 from safetensors.torch import save_file
-from scipy.stats import chisquare
 
 pytest.importorskip("speculators", reason="the extra `heads` is not installed")
 
-from test_decode import WARM, assert_plain, next_p, prompt_of
+from test_decode import assert_plain, prompt_of
 from toy import plain, recorded_tables
 
-from speclab.decode import decode
-from speclab.models.pairs import load_pair
 from speclab.record import LONGEST
 from speclab.replay import replay
 from speclab.shapes import Shape, parse_shape
+from speclab.study.pairs import load_pair
 from speclab.tree import chain, static_tree
 
 VOCABULARY, WIDTH, LAYERS = 40, 32, 7  # of the targets; without named layers a head reads 2, 3, 4
@@ -197,28 +194,3 @@ def test_greedy_text_is_the_plain_text_and_counts_are_the_replays(pair):
             made = assert_plain(pair, prompt, shape, 30)
             accepted += sum(step.accepted for step in made.steps)
     assert accepted, "or acceptance is not tested"
-
-
-def test_point_mass_at_temperature_1_has_the_targets_distribution(pair):
-    """Of the first and of the second token, each alone."""
-    endless, ids = replace(pair, stop_ids=frozenset()), (3, 4, 5)
-    counts, rng = np.zeros((2, pair.vocab)), np.random.default_rng(5)
-    shape, draws = parse_shape("dynamic:2,2,3"), 250
-    for _ in range(draws):
-        steps = decode(endless, ids, "point-mass", shape, WARM, 2, rng)
-        tokens = [token for step in steps for token in step.tokens]
-        counts[[0, 1], tokens] += 1
-    first = next_p(pair, ids)
-    second = sum(p * next_p(pair, (*ids, token)) for token, p in enumerate(first))
-    for observed, expected in zip(counts, (draws * first, draws * second), strict=True):
-        big = expected > 5
-        assert big.sum() > 3
-        wanted = [*expected[big], expected[~big].sum()]
-        assert chisquare([*observed[big], observed[~big].sum()], wanted).pvalue > 1e-3
-
-
-def test_a_head_for_another_vocabulary_is_refused(targets, tmp_path, monkeypatch):
-    monkeypatch.setitem(HEADS, "wrong", ({}, {"vocab_size": 48}, ()))
-    folder = save_head(tmp_path / "head", "wrong")
-    with pytest.raises(ValueError, match="made for a target of vocabulary 48, .* target's is 40"):
-        load_pair(profile_of(targets["llama"], folder))

@@ -12,8 +12,6 @@ from safetensors.torch import load_file
 
 from speclab.drafts import quantise
 from speclab.drafts.quantise import Calibration, available, quantised_copy
-from speclab.models.pairs import load_model
-from speclab.study.profiles import ModelSpec
 
 needs_gptq = pytest.mark.skipif(
     not available(), reason="gptqmodel is not installed: pip install speclab[gptq]"
@@ -76,12 +74,6 @@ def test_the_plain_copy_holds_exactly_the_packed_weights(copies, bits):
     assert torch.equal(plain, (scale * (code - zero)).T)
     off_by_one = (scale * (code - zero + 1)).T
     assert not torch.equal(plain, off_by_one), "it would be seen"
-
-
-@needs_gptq
-def test_the_plain_copy_loads_as_an_unquantised_model(copies):
-    plain = load_model(ModelSpec(str(copies[8].plain), device="cpu"))
-    assert not plain.quantised and plain.dtype == torch.float32
 
 
 @needs_gptq

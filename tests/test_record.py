@@ -11,9 +11,9 @@ from pandas.testing import assert_frame_equal
 from scipy.stats import entropy
 from toy import let_nodes_see_their_cousins, record_block, table_of, toy_pair
 
-from speclab.record import NonFiniteProbability, generate, record_prompt
-from speclab.sampling import Sampling
-from speclab.study.prompts import EncodedPrompt
+from speclab.plain import EncodedPrompt
+from speclab.record import generate, record_prompt
+from speclab.sampling import NonFiniteProbability, Sampling
 from speclab.tree import PLAIN, chain, static_tree
 
 pytestmark = pytest.mark.numeric

@@ -18,7 +18,6 @@ from speclab import stats
 from speclab.__main__ import main
 from speclab.drafts import shipped
 from speclab.lab import stopping
-from speclab.models import pairs
 from speclab.show import figure_files, tables
 from speclab.study import recording, runs
 from speclab.study.profiles import load_profile

@@ -7,20 +7,16 @@ import shutil
 import pytest
 from bench import of_library
 from conftest import ROOT
-from test_decode import assert_equal_to_plain_and_replay, assert_plain
-from test_record import assert_equal_records
 from test_tiny_pair import check_committed
-from toy import plain
 
-from speclab.models.folder import ModelFolder, ModelsMissing
-from speclab.models.pairs import load_pair
-from speclab.record import generate, record_prompt
+from speclab.models.folder import ModelFolder
+from speclab.models.hub import ModelsMissing
+from speclab.record import generate
 from speclab.sampling import Sampling
-from speclab.shapes import parse_shape
 from speclab.study import runs
+from speclab.study.pairs import load_pair
 from speclab.study.profiles import load_profile
-from speclab.study.prompts import Prompt, encode_prompts, load_prompts
-from speclab.tree import static_tree
+from speclab.study.prompts import encode_prompts, load_prompts
 
 PAIR = ROOT / "data" / "pairs" / "smollm"
 TRACES = ROOT / "data" / "traces" / "smollm"
@@ -81,37 +77,9 @@ def test_a_shipped_run_for_every_kind_that_the_notebooks_read():
 
 
 @pytest.mark.slow
-def test_it_stops_where_its_template_ends_a_turn_and_says_what_the_files_say(pair):
-    assert pair.stop_ids == {2} and pair.vocab == 49_152 and pair.is_exact
-    assert pair.facts["draft"]["tokens_said"] == len(pair.draft.head.kept)
-    assert pair.draft.body.lean and pair.target.body.lean
-    question = Prompt("p", "chat", "Say only: yes.")
-    [prompt] = encode_prompts(pair.tokenizer, [question], 512, "chat")
-    text = plain(pair, prompt, NEW)
-    assert text[-1] == 2 and len(text) < NEW and text.count(2) == 1
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_plain_greedy_is_transformers_token_for_token(pair, prompts):
     texts = generate(pair.target, prompts, NEW, pair.stop_ids, GREEDY, 0)
     for prompt, text in zip(prompts, texts, strict=True):
         # which knows no stop here
         assert of_library(pair, prompt, NEW).ids[: len(text)] == text, prompt.domain
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_decoded_is_plain_and_replayed_is_counted(pair, prompts):
-    for prompt in prompts:
-        assert_equal_to_plain_and_replay(pair, prompt, [2, 4], [(3, 2, 8)], NEW)
-        assert_plain(pair, prompt, parse_shape("dynamic:4,3,7"), NEW)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_recorded_is_the_literal_procedure(pair, prompts):
-    shortest = min(prompts, key=lambda prompt: len(prompt.ids))
-    text = plain(pair, shortest, 4)
-    found = record_prompt(pair, shortest, text, static_tree(3, 2, 8), GREEDY)
-    assert_equal_records(pair, shortest, found, 4)

@@ -14,12 +14,11 @@ from speclab.cost import disturbed
 from speclab.models import timing
 from speclab.models.timing import (
     Measured,
-    decoded,
     decoded_speed,
     drawn_seconds,
     measured,
 )
-from speclab.shapes import NO_DRAFT, Shape
+from speclab.shapes import Shape
 from speclab.tree import chain
 
 TIMES = pd.DataFrame(
@@ -60,14 +59,6 @@ def test_a_disturbed_clock_is_seen_in_both_directions(first, second, block, drif
     assert bool(disturbed(costs)) == (drift > 0.15)
     loop = max(block - (first + second) / 2, 0)
     assert costs.overhead == pytest.approx(loop) and costs.tree_overhead == 0
-
-
-def test_resampled_prices_come_from_one_round_or_the_other():
-    drawn = rounds_of(1.5, 1.8).resampled(200)
-    prices = pd.Series([round(one.c(), 6) for one in drawn]).value_counts(normalize=True)
-    assert set(prices.index) == {0.5, 0.8} and prices.between(0.4, 0.6).all()
-    blocks = [one.of_block(chain(1)) for one in drawn]
-    assert blocks == pytest.approx([3.0] * 200), "the loop is what is left"
 
 
 @pytest.mark.parametrize(("bad", "taken"), [(0, 2), (1, 3), (3, 4)])
@@ -116,10 +107,10 @@ def test_plain_decoding_makes_a_pass_for_each_token(random_pair, monkeypatch):
         "forward",
         lambda tokens, *rest: passes.append(tokens.shape[-1]) or forward(tokens, *rest),
     )
-    (row,) = decoded(random_pair, prompts[:1], {"plain": NO_DRAFT}, 10).itertuples()
-    prefill, *passes = passes
-    assert prefill == len(prompts[0].ids) - 1 and passes == [1] * 10
-    assert row.blocks == row.tokens == 10 and row.drafted == 0
+    (row,) = decoded_speed(random_pair, prompts[:1], {}, 10, 1).itertuples()
+    prefill = len(prompts[0].ids) - 1  # of the warm-up, and again
+    assert passes == [prefill, *[1] * 8, prefill, *[1] * 10]
+    assert row.blocks == row.tokens == 10
     assert row.text == plain(random_pair, prompts[0], 10)
 
 
@@ -130,7 +121,6 @@ def test_everything_is_measured_on_a_real_pair(random_pair):
     costs = found.costs
     assert costs.v(1) == 1 and costs.overhead >= 0 and costs.c(3) > 0
     assert len(found.times) == 2 * (2 * 3 * 2) and (found.times["ms"] > 0).all()
-    assert len(found.resampled(3)) == 3
     speed = decoded_speed(random_pair, prompts, two, 10, 2)
     assert len(speed) == 2 * 2 * 2 and (speed["blocks"] <= speed["tokens"]).all()
     assert speed.groupby("prompt_id")["text"].nunique().eq(1).all(), "the same texts"

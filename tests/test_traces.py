@@ -29,10 +29,10 @@ from speclab.cli import pack as packing
 from speclab.cli.pack import card, pack
 from speclab.cli.run_plan import recording_rate
 from speclab.models import folder
-from speclab.models.folder import ModelsMissing
-from speclab.plain import shown
+from speclab.models.hub import ModelsMissing
+from speclab.plain import ModelSpec, shown
 from speclab.study import prompts, recording, runs
-from speclab.study.profiles import ModelSpec, Notes, Profile
+from speclab.study.profiles import Notes, Profile
 from speclab.study.runs import RunError, load_or_record, load_run, record_run
 
 LICENCE = "prompts and text: MIT"

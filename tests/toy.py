@@ -9,8 +9,8 @@ import pandas as pd
 import torch
 
 from speclab import record
-from speclab.models.model import LanguageModel
-from speclab.models.pairs import Pair
+from speclab.model import Pair
+from speclab.models.model import Network
 from speclab.record import generate, record_prompt, record_prompts
 from speclab.sampling import Sampling
 from speclab.tree import chain
@@ -62,7 +62,7 @@ class ToyHead:
 
 def toy_model(seed=0, noise=0.0, scale=2.0):
     """A toy with the interface of a Llama."""
-    return LanguageModel(ToyBody(), ToyHead(seed, noise, scale), WORDS, torch.float32, "cpu", "toy")
+    return Network(ToyBody(), ToyHead(seed, noise, scale), WORDS, torch.float32, "cpu", "toy")
 
 
 class TrimmedToyHead:

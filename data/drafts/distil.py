@@ -28,8 +28,8 @@ from torch.nn.utils.rnn import pad_sequence
 from data.drafts.texts import Example, TrainingText
 from data.drafts.train import TrainConfig, optimise
 from speclab.drafts.shipped import FACTS, name_of
+from speclab.model import Pair
 from speclab.models.folder import ModelFolder
-from speclab.models.pairs import Pair
 from speclab.models.trimmed import EMBEDDING
 from speclab.sampling import rank_key
 from speclab.study.profiles import ROOT

@@ -18,8 +18,11 @@ from data.drafts.texts import FOLDER, TextConfig, TrainingText, continuations
 from data.drafts.train import TrainConfig, fill_card
 from data.training_prompts.compose import training_prompts
 from speclab.drafts.shipped import INDEX, SHIPPED, pair_of
-from speclab.models.pairs import Pair, load_model, load_pair
-from speclab.study.profiles import ModelSpec, Profile, load_profile
+from speclab.model import Pair
+from speclab.models.pairs import load_model
+from speclab.plain import ModelSpec
+from speclab.study.pairs import load_pair
+from speclab.study.profiles import Profile, load_profile
 from speclab.study.runs import RunError, write_facts
 
 # the first objective is trained with every seed, the others with the first seed

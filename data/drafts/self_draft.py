@@ -6,16 +6,24 @@ contains its proposals at each position. Notebook 08 reads them and makes no cop
 """
 
 from datetime import date
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import click
 
 from speclab.drafts import candidates, quantise, shipped
-from speclab.models.pairs import load_pair
+from speclab.study.pairs import load_pair
 from speclab.study.profiles import load_profile
 from speclab.study.prompts import decoded_prompts
-from speclab.study.runs import encoded_prompts, load_or_record, of_kind, texts_of
+from speclab.study.runs import (
+    encoded_prompts,
+    load_or_record,
+    of_kind,
+    texts_of,
+    write_facts,
+    written,
+)
 
 NOTEBOOK = "08_better_drafts"
 CALIBRATION = ("calibration_prompts_per_domain", "calibration_seed", "calibration_rows")
@@ -37,21 +45,24 @@ def main(name: str, bits: int, out: Path) -> None:
     calibration = quantise.calibration_of(pair, profile, *numbers)
     made = quantise.quantised_copy(pair.target.folder.path, candidates.WORK, calibration, bits)
     draft = candidates.in_folder(name, pair, profile, made.plain)
-    traces = {}
+    label, made_of = quantise.made_of(pair.target.folder.path, calibration, bits)
+    folder, tables = out / name / shipped.name_of(label, *made_of), []
     for kind in ("greedy", "sampled"):
         texts = texts_of(load_or_record(profile, kind))
         wanted = {prompt.prompt_id: texts[prompt.prompt_id] for prompt in prompts}
-        traces[kind] = candidates.trace_along(draft.pair, of_kind(profile, kind), wanted)
-    recorded = shipped.RecordedDraft(made.weight_bytes, traces)
-    label, made_of = quantise.made_of(pair.target.folder.path, calibration, bits)
+        trace = candidates.trace_along(draft.pair, of_kind(profile, kind), wanted)
+        tables.append(folder / f"{kind}.parquet")
+        written(tables[-1], partial(trace.to_parquet, index=False, compression="zstd"))
     facts = {
         "bits": bits,
         "group": quantise.GROUP,
         "gptqmodel": version("gptqmodel"),
         "made": str(date.today()),
+        "weight_bytes": made.weight_bytes,
         **dict(zip(CALIBRATION, numbers, strict=True)),
     }
-    click.echo(shipped.record_draft(label, made_of, recorded, facts, out / name))
+    write_facts(folder / shipped.FACTS, facts, tables)
+    click.echo(folder)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ from safetensors.numpy import load_file, save_file
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from speclab.models.pairs import Pair
-from speclab.plain import digest_of
+from speclab.model import Pair
+from speclab.plain import EncodedPrompt, digest_of
 from speclab.record import generate
 from speclab.sampling import Sampling
 from speclab.study.profiles import ROOT
-from speclab.study.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest
+from speclab.study.prompts import Prompt, encode_prompts, prompts_digest
 from speclab.study.runs import locked, written
 
 FOLDER = ROOT / "data" / "runs" / "drafts"

@@ -285,7 +285,7 @@ def decode(
     force: Start over and replace the result in the file --out.
     """
     from speclab.cli.decode_file import decode_file, finished_lines, open_call
-    from speclab.models.pairs import load_pair
+    from speclab.study.pairs import load_pair
 
     settings = load_profile(profile, parse_overrides(set_))
     call = open_call(settings, prompts, out, rule, shape, check, force)

@@ -14,14 +14,15 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from speclab.decode import Decoded, check_rule, decode_prompt
-from speclab.models.folder import pair_digests, read_by_target
-from speclab.models.pairs import Pair, device_of
-from speclab.plain import Facts, digest_of, notice
+from speclab.model import Pair
+from speclab.models.pairs import device_of
+from speclab.plain import EncodedPrompt, Facts, digest_of, notice
 from speclab.record import generate
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
+from speclab.study.pairs import pair_digests, read_by_target
 from speclab.study.profiles import Profile
-from speclab.study.prompts import EncodedPrompt, read_prompts
+from speclab.study.prompts import read_prompts
 from speclab.study.runs import output_file
 
 BEGIN = b'{"settings": "'  # of every line

@@ -17,7 +17,6 @@ from typing import Any
 
 from speclab.cli.hosted import lacking, missing_package
 from speclab.models import hub
-from speclab.models.folder import ModelFolder, check_torchvision
 from speclab.plain import one_line
 from speclab.show.notebook import limit_threads, quiet
 from speclab.study.profiles import MODELS, ROOT, Profile
@@ -46,7 +45,6 @@ def packages() -> str:
     """Are the kit's packages in their ranges? Also what `pip check` says, which may be about
     packages that the kit does not use.
     """
-    check_torchvision()
     if missing := lacking():
         raise ValueError(
             f"missing or out of range: {', '.join(missing)}; run `python -m speclab hosted install`"

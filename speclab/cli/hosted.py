@@ -16,7 +16,7 @@ from pathlib import Path
 from platform import python_version
 from tempfile import TemporaryDirectory
 
-from speclab.study.place import IS_INSTALLED, ROOT
+from speclab.place import IS_INSTALLED, ROOT
 
 # never installed in another version: a running kernel has loaded them, and other packages are
 # compiled for exactly these

@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from speclab.models import hub
 from speclab.models.folder import ModelFolder
 from speclab.plain import Facts, notice, read_json, sha256_of
 from speclab.study import runs
@@ -21,7 +20,7 @@ from speclab.study.profiles import MODELS, Profile
 
 
 def fetch_pair(profile: Profile) -> list[Path]:
-    """Download the profile's models that are not on this machine from the hub, with size and bar.
+    """Download the profile's models that are not on this machine from the hub, with a progress bar.
     Returns their folders. ModelsMissing if the hub does not provide one; ValueError, before the
     first weights, for a model that cannot be used.
     """
@@ -31,9 +30,9 @@ def fetch_pair(profile: Profile) -> list[Path]:
     for which in MODELS:
         spec = getattr(profile, which)
         if not (ModelFolder.local(spec) or ModelFolder.whole(spec)):
-            check_spec(spec, packed=0, which=which)
+            check_spec(spec, which=which)
             away.append(spec)
-    return [hub.snapshot(spec, shows=True) for spec in away]
+    return [ModelFolder.fetched(spec).path for spec in away]
 
 
 def missing(profile: Profile) -> list[Path]:

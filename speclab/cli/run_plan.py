@@ -125,7 +125,7 @@ def planned_run(profile: Profile, kind: str, notebooks: list[str]) -> PlannedRun
     config.json on this machine, or by a chat template that the tokenizer does not have. ValueError
     if the prompts cannot be read otherwise.
     """
-    from speclab.models.pairs import check_pair
+    from speclab.study.pairs import check_pair
 
     asked, here, refused = runs.of_kind(profile, kind), None, ""
     tokens = sum(runs.sizes_of(asked).values()) * asked.max_new_tokens

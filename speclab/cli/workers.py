@@ -18,7 +18,7 @@ from io import StringIO
 from typing import Any
 
 from speclab.models.pairs import device_of
-from speclab.study.profiles import ModelSpec
+from speclab.plain import ModelSpec
 from speclab.study.recording import Done, Engine, Job, Worker
 from speclab.study.runs import RunError
 

@@ -10,22 +10,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from speclab.drafts.shipped import name_of
-from speclab.models.model import LanguageModel
+from speclab.model import Pair
+from speclab.models.model import Network
 from speclab.models.pairs import (
-    Pair,
     check_vocabularies,
     device_of,
     load_model,
     model_facts,
     parameter_count,
 )
+from speclab.plain import ModelSpec
 from speclab.record import record_prompt
 from speclab.study import runs
-from speclab.study.profiles import ROOT, ModelSpec, Profile
+from speclab.study.profiles import ROOT, Profile
 from speclab.tree import PLAIN
 
 WORK = runs.RUNS / "drafts"
@@ -65,16 +67,15 @@ def first_layers(pair: Pair, profile: Profile, layers: int) -> Candidate:
 
     The target's body is a `speclab.models.lean` body. ValueError: it has no layers to leave out.
     """
-    target, body = pair.target, copy.copy(pair.target.body)
+    target: Any = pair.target
+    body = copy.copy(target.body)
     if not 1 <= layers < len(body.layers):
         raise ValueError(
             f"layers={layers}: the target has {len(body.layers)} layers; exit_layers must be at "
             "least 1 and below that"
         )
     body.layers = body.layers[:layers]
-    draft = LanguageModel(
-        body, target.head, target.vocab, target.dtype, target.device, target.kernel
-    )
+    draft = Network(body, target.head, target.vocab, target.dtype, target.device, target.kernel)
     left_out = target.network.model.layers[layers:].parameters()
     whole, facts = parameter_count(target.network), pair.facts["target"]
     parameters = whole - sum(weights.numel() for weights in left_out)

@@ -9,7 +9,6 @@ acceptance is measured with it. Its time is that of a float32 model, not of a 4-
 
 import contextlib
 import importlib.util
-import logging
 import os
 import shutil
 import tempfile
@@ -25,12 +24,13 @@ from typing import Any
 import torch
 
 from speclab.drafts.shipped import name_of
+from speclab.model import Pair
 from speclab.models.folder import ModelFolder
-from speclab.models.pairs import Pair
+from speclab.plain import EncodedPrompt
 from speclab.record import generate
 from speclab.sampling import Sampling
 from speclab.study.profiles import Profile
-from speclab.study.prompts import EncodedPrompt, encode_prompts, training_prompts
+from speclab.study.prompts import encode_prompts, training_prompts
 from speclab.study.runs import locked
 
 # its pool asks for two workers also where there is one core
@@ -122,14 +122,7 @@ def quantise(folder: Path, out: QuantisedCopy, calibration: list[list[int]], bit
     folder, packed, plain = (path.resolve() for path in (folder, out.packed, out.plain))
     tokens = [torch.tensor([row]) for row in calibration]
     rows = [{"input_ids": t, "attention_mask": torch.ones_like(t)} for t in tokens]
-    with (
-        tempfile.TemporaryDirectory() as place,
-        contextlib.chdir(place),  # for its ./logs
-        open(os.devnull, "w") as nobody,  # hears its banners
-        contextlib.redirect_stdout(nobody),
-        contextlib.redirect_stderr(nobody),
-    ):
-        logging.disable()  # its process has no other notices
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):  # for its ./logs
         from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
         from gptqmodel.utils.model_dequant import dequantize_model
 

@@ -9,22 +9,20 @@ proposes along the recorded texts instead of its weights.
 
 import re
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from speclab.models.pairs import Pair
+from speclab.model import Pair
 from speclab.plain import digest_of
 from speclab.study.profiles import MODELS, ROOT
-from speclab.study.runs import Damaged, read_facts, write_facts, written
+from speclab.study.runs import read_facts
 
 READS = ["data/drafts"]
 SHIPPED = ROOT / READS[0]
 INDEX = "drafts.json"
 FACTS = "facts.json"
-MADE_OF = ("objective", "lora_rank", "config", "text", "draft")  # facts in a folder's name
 REPAIR = "git checkout brings it back"
 
 
@@ -32,8 +30,8 @@ REPAIR = "git checkout brings it back"
 class TrainedDraft:
     """A trained draft on disk.
 
-    family: its objective, or the specialist. folder: Hugging Face layout. facts: what made it
-    (MADE_OF), `texts` (how many it learned from) and `minutes` of training.
+    family: its objective, or the specialist. folder: Hugging Face layout. facts: what made it,
+    `texts` (how many it learned from) and `minutes` of training.
     """
 
     name: str
@@ -58,7 +56,7 @@ def name_of(label: str, *facts: Any) -> str:
 def shipped_drafts(pair: Pair, base: Path = SHIPPED) -> list[TrainedDraft]:
     """The trained drafts of a pair in `base`, in the order of their index; none for other weights.
 
-    Damaged: a file is not as it was written, or a draft was not made of what its name says.
+    Damaged: a file is not as it was written.
     """
     drafts = []
     wanted = pair_of(pair)
@@ -69,9 +67,6 @@ def shipped_drafts(pair: Pair, base: Path = SHIPPED) -> list[TrainedDraft]:
         for row in listed["drafts"]:
             folder = index.parent / row["folder"]
             facts = read_facts(folder / FACTS, REPAIR)
-            made_of = {name: facts[name] for name in MADE_OF} | {"draft": wanted["draft"]}
-            if folder.name != name_of(row["name"], made_of):
-                raise Damaged(f"{folder} was made of other settings than its name says; {REPAIR}")
             drafts.append(TrainedDraft(row["name"], row["family"], folder, facts))
     return drafts
 
@@ -97,17 +92,3 @@ def recorded_draft(label: str, made_of: list, base: Path = SHIPPED) -> RecordedD
         traces = {name.removesuffix(".parquet"): table for name, table in tables.items()}
         return RecordedDraft(facts["weight_bytes"], traces)
     return None
-
-
-def record_draft(
-    label: str, made_of: list, recorded: RecordedDraft, facts: dict, base: Path
-) -> Path:
-    """Write a recorded draft into `base`, where `recorded_draft` finds it; its folder."""
-    folder = base / name_of(label, *made_of)
-    tables = []
-    for kind, trace in recorded.traces.items():
-        table = folder / f"{kind}.parquet"
-        written(table, partial(trace.to_parquet, index=False, compression="zstd"))
-        tables.append(table)
-    write_facts(folder / FACTS, facts | {"weight_bytes": recorded.weight_bytes}, tables)
-    return folder

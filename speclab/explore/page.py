@@ -9,7 +9,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path

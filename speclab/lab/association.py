@@ -3,8 +3,9 @@
 import numpy as np
 import pandas as pd
 
+from speclab.estimates import NUMBERS
 from speclab.score import column_of, divide, domains_in
-from speclab.stats import NUMBERS, Interval, Resampling, resampling_of
+from speclab.stats import Interval, Resampling, resampling_of
 
 
 def correlations(frame: pd.DataFrame, x: str, y: str) -> pd.DataFrame:

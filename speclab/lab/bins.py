@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from speclab.estimates import Estimates
+from speclab.estimates import NUMBERS, Estimates
 from speclab.score import POOLED, Estimator, column_of, quotient, require
-from speclab.stats import MIN_PROMPTS, NUMBERS, by_domain
+from speclab.stats import MIN_PROMPTS, by_domain
 
 
 def signals(trace: pd.DataFrame) -> pd.DataFrame:

@@ -19,11 +19,10 @@ import pandas as pd
 
 from speclab import replay
 from speclab.cost import Costs
-from speclab.estimates import Estimates
+from speclab.estimates import ABOVE, Estimates, verdict
 from speclab.score import ALL, POOLED, across, domains_in, quotient, require
 from speclab.shapes import parse_shape
 from speclab.stats import (
-    ABOVE,
     MIN_PROMPTS,
     RESAMPLES,
     UNNAMED,
@@ -32,7 +31,6 @@ from speclab.stats import (
     bounds_of,
     judged_domains,
     resampling_of,
-    verdict,
 )
 from speclab.tree import PLAIN, Tree, chain
 

@@ -16,8 +16,8 @@ import pandas as pd
 from speclab.logs import passes
 from speclab.logs.logs import HEURISTIC
 from speclab.logs.passes import Answer
+from speclab.place import ROOT
 from speclab.plain import near, read_yaml
-from speclab.study.place import ROOT
 
 READS = ["data/atlas"]
 FOLDER = ROOT / READS[0]

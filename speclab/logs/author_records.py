@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from speclab.logs.fetch import Published
-from speclab.study.place import folder_of
+from speclab.place import folder_of
 from speclab.study.runs import RUNS
 
 READS = ["data/runs/author-records", "$SPECLAB_RUNS/author-records", "$SPECLAB_AUTHOR_RECORDS"]

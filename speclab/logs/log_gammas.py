@@ -24,13 +24,13 @@ import pandas as pd
 
 from speclab import score, stats
 from speclab.cost import Costs
-from speclab.estimates import named
+from speclab.estimates import BELOW, UNDEFINED, named
 from speclab.lab import choose
 from speclab.logs import passes
 from speclab.logs.passes import HITS, MISSES
 from speclab.plain import Array
 from speclab.score import POOLED, Estimator, divide
-from speclab.stats import BELOW, UNDEFINED, Draws
+from speclab.stats import Draws
 
 PER_PASS = score.ratio_of("emitted", "blocks", "block_efficiency")
 SPEED = score.ratio_of("emitted", "cost", "speed-up")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from speclab.estimates import Estimates, counted
+from speclab.estimates import Estimates, cell, counted
 from speclab.lab.choose import of_all_prompts
 from speclab.logs import logs
 from speclab.logs.log_gammas import PER_PASS
 from speclab.logs.logs import Log
 from speclab.score import ALL, POOLED
-from speclab.stats import RESAMPLES, by_domain, cell
+from speclab.stats import RESAMPLES, by_domain
 
 EVERY = "all requests"
 

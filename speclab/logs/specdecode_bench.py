@@ -28,8 +28,8 @@ import numpy as np
 import pandas as pd
 
 from speclab.logs.fetch import Published, decompressed
+from speclab.place import folder_of
 from speclab.plain import Facts
-from speclab.study.place import folder_of
 from speclab.study.runs import PLACE, RUNS
 
 COMMIT = "2fdccbd61b62be339fb85fd90caf43f5e8392aa6"

@@ -6,28 +6,22 @@ are read without loading a model.
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from speclab.models import hub
-from speclab.models.hub import MEND, PACKED_BY, ModelsMissing
-from speclab.plain import Facts, brief, digest_of, one_line, read_json, sha256_of
-from speclab.study.place import folder_of
-from speclab.study.profiles import MODELS, ROOT, ModelSpec, Profile
-from speclab.study.prompts import EncodedPrompt, Prompt, encode_prompts
+from speclab.models.hub import EVERYTHING, INDEX, MEND, OF_GPTQ, READING, SINGLE, ModelsMissing
+from speclab.place import ROOT, folder_of
+from speclab.plain import Facts, ModelSpec, digest_of, one_line, read_json, sha256_of
 
 # in a model's config.json; the first two are relative to its folder
 PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")
 OF_HEAD = "transformer_layer_config"  # in a trained head's config.json: the settings of its layers
-# read by the libraries, which silently ignore damaged ones
-SILENT = ("generation_config.json", PACKED_BY)
-ADAPTER = "adapter_config.json"
-READERS = ("sentencepiece", "tiktoken", "protobuf")  # packages that read a tokenizer.model
+GENERATION = "generation_config.json"
 COMMIT = r"[0-9a-f]{40}"
 # settings of a model's own generation that change no text, that the kit reads, or that the profile
 # decides: end and padding, sampling, lengths, cache, outputs, drafts, beams (but for `num_beams`)
@@ -88,9 +82,8 @@ class ModelFolder:
         """The folder of a model, downloaded from the hub if needed (ModelsMissing if that fails);
         without `weights`, settings and tokenizer only.
         """
-        if folder := cls.local(spec):
-            return folder
-        return cls(hub.snapshot(spec, weights))
+        patterns = EVERYTHING if weights else READING
+        return cls.local(spec) or cls.whole(spec) or cls(hub.snapshot(spec, patterns))
 
     # ---- what it holds
 
@@ -110,10 +103,16 @@ class ModelFolder:
 
     @property
     def _named(self) -> list[Path]:
-        """The files of its weights, whether they are there or not."""
-        there = [file.name for file in self.path.glob("*")]
-        named = hub.weights_of(self.config, there, lambda name: read_json(self.path / name, MEND))
-        return [self.path / name for name in named]
+        """The files of its weights, whether they are there or not: those of the index, unless a
+        single file has all.
+        """
+        index = self.path / INDEX
+        if (self.path / SINGLE).is_file() or not index.is_file():
+            return [*self.path.glob(OF_GPTQ), self.path / SINGLE][:1]
+        names = read_json(index, MEND).get("weight_map")
+        if not isinstance(names, dict):
+            raise ValueError(f"{index} does not name the files of the weights; {MEND}")
+        return sorted({self.path / str(name) for name in names.values()})
 
     @property
     def tensors(self) -> list[Path]:
@@ -149,10 +148,7 @@ class ModelFolder:
         """The shape of each tensor of its weights, by name. ValueError as in `files`, and for a
         damaged file.
         """
-        found: dict[str, list[int]] = {}
-        for file in self.files:
-            found |= tensor_shapes(file)
-        return found
+        return {k: shape for file in self.files for k, shape in tensor_shapes(file).items()}
 
     @property
     def source(self) -> Path:
@@ -160,21 +156,9 @@ class ModelFolder:
         return self.path / "source.json"
 
     @property
-    def stated(self) -> Facts:
-        """Its config.json, with the packing that its other file names."""
-        return self.config | {"quantization_config": self.packing}
-
-    @property
-    def packing(self) -> Facts:
-        """The settings with which its weights are packed; {} for plain weights."""
-        file = self.path / PACKED_BY
-        there = file.is_file()
-        return read_json(file, MEND) if there else self.config.get("quantization_config") or {}
-
-    @property
     def quantised(self) -> bool:
         """Whether its weights are packed by GPTQ."""
-        return bool(self.packing)
+        return bool(self.config.get("quantization_config"))
 
     @property
     def trimmed(self) -> bool:
@@ -198,10 +182,6 @@ class ModelFolder:
 
     def _beside(self, entry: str) -> "ModelFolder | None":
         named = self.config.get(entry)
-        if not isinstance(named, str | None) or named == ".":
-            raise ValueError(
-                f"{self.path}: {entry}={brief(named)} in config.json names no other folder; {MEND}"
-            )
         return ModelFolder((self.path / named).resolve()) if named else None
 
     @property
@@ -215,7 +195,11 @@ class ModelFolder:
         weights that are not made yet it uses the hash in source.json. For a draft that uses another
         model's embedding it includes that model.
         """
-        digests = self._promised()
+        digests = {}
+        if self.source.is_file():
+            again = "take it from the repository again (git checkout)"
+            weights = read_json(self.source, again)["weights"]
+            digests = {name: made["sha256"] for name, made in weights.items()}
         for file in [*self.tensors, self.path / "tokenizer.json"]:
             if file.is_file():
                 digests[file.name] = _file_digest(file, file.stat().st_mtime_ns)
@@ -227,32 +211,15 @@ class ModelFolder:
         inner = "".join(digests[name] for name in sorted(digests))
         return hashlib.sha256(bytes.fromhex(inner)).hexdigest()[:40]
 
-    def _promised(self) -> dict[str, str]:
-        """SHA-256 by name of the weights that its source.json names; {} without one."""
-        if not self.source.is_file():
-            return {}
-        again = "take it from the repository again (git checkout)"
-        weights = read_json(self.source, again).get("weights")
-        try:
-            return {name: bytes.fromhex(made["sha256"]).hex() for name, made in weights.items()}
-        except (AttributeError, TypeError, KeyError, ValueError):
-            came = f"weights={brief(weights)}"
-            raise ValueError(f"{self.source}: {came} has no digests; {again}") from None
+    def with_weights(self, spec: ModelSpec) -> "ModelFolder":
+        """The folder with its weights, downloaded if needed. ValueError as in `shapes`."""
+        folder = self if self.has_weights else ModelFolder.fetched(spec)
+        folder.check()
+        return folder
 
     def check(self) -> None:
-        """ValueError for settings that are not JSON objects or that the kit cannot use, for an
-        adapter, and for damaged or missing weights, in this folder and in `base`.
-        """
-        for name in SILENT:
-            if (self.path / name).is_file():
-                read_json(self.path / name, MEND)
-        if (self.path / ADAPTER).is_file():
-            raise ValueError(
-                f"{self.path} holds an adapter ({ADAPTER}), and the kit applies none; merge it "
-                "into the weights, or remove its files"
-            )
-        for file in self.files:
-            tensor_shapes(file)
+        """ValueError for damaged or missing weights, in this folder and in `base`."""
+        _ = self.shapes
         if self.base:
             self.base.check()
 
@@ -274,46 +241,28 @@ class ModelFolder:
         with self.reader.used():
             return AutoTokenizer.from_pretrained(self.reader.path, trust_remote_code=False)
 
+    @property
+    def generation(self) -> Facts:
+        """The settings of its own generation; {} if it has none."""
+        file = self.path / GENERATION
+        return read_json(file, MEND) if file.is_file() else {}
+
     def stop_ids(self, tokenizer: Any) -> frozenset[int]:
         """The ids that end its texts: from its generation_config.json (else its config.json), and
         the tokenizer's end of text.
         """
-        from transformers import AutoConfig, GenerationConfig
-
-        with self.used():
-            if (self.path / SILENT[0]).is_file():
-                settings = GenerationConfig.from_pretrained(self.path)
-            else:
-                config = AutoConfig.from_pretrained(self.path, trust_remote_code=False)
-                settings = GenerationConfig.from_model_config(config)
-        named = settings.eos_token_id
+        named = self.generation.get("eos_token_id", self.text.eos_token_id)
         several = named if isinstance(named, list) else [named]
-        if not all(isinstance(one, int | str | None) for one in several):
-            raise ValueError(
-                f"{self.generation_file}: eos_token_id={brief(named)} holds no token ids; write "
-                "whole numbers"
-            )
         return frozenset([tokenizer.eos_token_id, *several]) - {None}
 
-    @property
-    def generation_file(self) -> Path:
-        """The file with the settings of its own generation; of older models, its config.json."""
-        file = self.path / SILENT[0]
-        return file if file.is_file() else self.path / "config.json"
-
     def left_out(self, sampled: bool) -> dict[str, Any]:
-        """The settings in `generation_file` that would change its texts and that the kit does not
-        obey, as a repetition penalty. sampled: whether the texts are sampled.
+        """The settings in its generation_config.json that would change its texts and that the kit
+        does not obey, as a repetition penalty. sampled: whether the texts are sampled.
         """
-        from transformers import GenerationConfig
-
-        file, obeyed = self.generation_file, OBEYED if sampled else f"{OBEYED}|{OF_SAMPLING}"
-        asked = read_json(file, MEND)
-        if file.name not in SILENT:
-            asked = {name: asked[name] for name in vars(GenerationConfig()) if name in asked}
+        obeyed = OBEYED if sampled else f"{OBEYED}|{OF_SAMPLING}"
         return {
             name: value
-            for name, value in asked.items()
+            for name, value in self.generation.items()
             if value and not (value == 1 and name in OFF_AT_1) and not re.fullmatch(obeyed, name)
         }
 
@@ -325,34 +274,14 @@ class ModelFolder:
         try:
             yield
         except Exception as error:
-            check_torchvision()
             is_module = isinstance(error, ImportError) and error.name  # `main` says what to do
             if type(error).__name__ == "OutOfMemoryError" or is_module:
                 raise
             said = one_line(f"{type(error).__name__}: {error}")
             raise ValueError(
-                f"{self.path}: its files cannot be used ({said[:300]}); {self._cure(error)}"
+                f"{self.path}: its files cannot be used ({said[:300]}); {MEND}, run `pip check`, "
+                "or use another dtype, backend or model"
             ) from error
-
-    def _cure(self, error: Exception) -> str:
-        """What to do about an error of a library. ValueError for what explains it better: a damaged
-        file, or settings that the kit cannot use.
-        """
-        for file in self.path.glob("*.json"):
-            read_json(file, MEND, object)
-        if reason := hub.unloadable(self.config):
-            raise ValueError(f"{self.path}: {reason}")
-        said = str(error).lower()
-        is_tokenizer = any(name in said for name in READERS)
-        if is_tokenizer and any(self.path.glob("*.model")):
-            return f"run `pip install {' '.join(READERS)}`, or use another model"
-        if isinstance(error, ImportError):
-            return "install the package that it names"
-        if is_tokenizer or isinstance(error, KeyError) or "missing" in said:
-            return f"{MEND}, or use another"
-        if "dtype" in said or "kernel" in said:
-            return "use another dtype or backend, or another model"
-        return "use another model"
 
 
 def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
@@ -365,12 +294,6 @@ def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
     except (errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
         part = getattr(error, "snapshot_path", None)  # some files are missing, as README.md
         return Path(part) if part else None
-
-
-def misfits(needed: Mapping[str, Any], held: Mapping[str, Any]) -> set[str]:
-    """Names of tensors that are needed or held, and not both in one shape."""
-    sides = [{(name, tuple(t.shape)) for name, t in side.items()} for side in (needed, held)]
-    return {name for name, _ in sides[0] ^ sides[1]}
 
 
 def tensor_shapes(file: Path, do: str = MEND) -> dict[str, list[int]]:
@@ -387,23 +310,7 @@ def tensor_shapes(file: Path, do: str = MEND) -> dict[str, list[int]]:
         raise ValueError(f"{file} is damaged or cut ({one_line(error)}); {do}") from None
 
 
-def check_torchvision() -> None:
-    """ValueError for an installed torchvision that does not fit torch. transformers imports it with
-    every model, and then fails for all models. speclab itself does not need it.
-    """
-    try:
-        import torchvision  # noqa: F401
-    except ModuleNotFoundError:
-        return
-    except Exception as error:
-        raise ValueError(
-            f"torchvision does not fit torch {version('torch')} ({error}), so transformers can "
-            "import no model; run `pip uninstall torchvision`, or install the release for this "
-            "torch"
-        ) from None
-
-
-# ---- a profile's pair ----------------------------------------------------------------------------
+# ---- the name of weights ------------------------------------------------------------------------
 
 
 @cache
@@ -429,53 +336,3 @@ def model_digest(spec: ModelSpec, fetch: bool = True) -> str:
     if folder is None and not fetch:
         return ""
     return (folder or ModelFolder.fetched(spec)).digest
-
-
-def pair_digests(profile: Profile, fetch: bool = True) -> dict[str, str]:
-    """`model_digest` of the target and of the draft."""
-    return {name: model_digest(getattr(profile, name), fetch) for name in MODELS}
-
-
-@dataclass(frozen=True)
-class Read:
-    """Prompts as token ids of a target, and `facts`: `encoded`, a SHA-256 of their ids, domains and
-    token ids, `stop_ids`, the ids that end the target's texts, and `left_out` (`ModelFolder`), if
-    anything is.
-    """
-
-    prompts: tuple[EncodedPrompt, ...]
-    facts: dict[str, Any]
-
-
-def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
-    """Prompts as token ids of the profile's target; its tokenizer is downloaded if needed."""
-    folder = ModelFolder.fetched(profile.target, weights=False)
-    files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
-    stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
-    limits = profile.max_prompt_tokens, profile.template, profile.truncate
-    read = _read(folder, stamps, tuple(prompts), limits)
-    left_out = folder.left_out(profile.temperature > 0)
-    return Read(read.prompts, read.facts | {"left_out": left_out}) if left_out else read
-
-
-@cache
-def _read(folder: ModelFolder, _stamps: tuple, prompts: tuple, limits: tuple) -> Read:
-    """Computed once per process, unless a file of the model's folder changes."""
-    tokenizer = folder.tokenizer
-    stops = sorted(folder.stop_ids(tokenizer), key=str)
-    encoded = encode_prompts(tokenizer, prompts, *limits)
-    rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
-    return Read(tuple(encoded), {"encoded": digest_of(rows), "stop_ids": stops})
-
-
-def left_out_in_words(profile: Profile) -> str:
-    """What the kit leaves out of the target's own settings of generation, in one line; "" if
-    nothing.
-    """
-    folder = ModelFolder.fetched(profile.target, weights=False)
-    left_out = folder.left_out(profile.temperature > 0)
-    asked = ", ".join(f"{name}={brief(value)}" for name, value in left_out.items())
-    return asked and (
-        f"{profile.target.path}: its {folder.generation_file.name} asks for {asked}, which the kit "
-        "leaves out; the texts follow the model's own distribution"
-    )

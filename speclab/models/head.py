@@ -10,7 +10,6 @@ extra. `embed_tokens` and `lm_head` are the target's where the head's file has n
 """
 
 import importlib.util
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,63 +17,22 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from speclab.models.folder import MEND, ModelFolder, misfits
-from speclab.models.model import KVCache, LanguageModel, Projection
-from speclab.models.trimmed import FrozenHead, TrimmedHead
+from speclab.model import KVCache
+from speclab.models.folder import ModelFolder
+from speclab.models.model import (
+    Network,
+    Projection,
+)
+from speclab.models.trimmed import TrimmedHead
 from speclab.plain import brief
-from speclab.study.profiles import ModelSpec
 
-LIBRARY = "speculators"
 EAGLE3 = "eagle3"
 # weights that a head's file may lack: the target's, and those that only its training uses
 OF_TARGET = ("embed_tokens.weight", "lm_head.weight")
 OF_TRAINING = ("verifier_norm.weight", "verifier_lm_head.weight")
-ROUNDING = 1e-3  # as pairs.ROUNDING, in float32
-LARGEST = 1e9  # of weights: trained ones are below 1e4; the squares of such states exceed float32
 
 
 # ---- the network ---------------------------------------------------------------------------------
-
-
-def unrolled(network: Any, features: Tensor, tokens: Tensor, steps: int) -> Iterator[Tensor]:
-    """Final states [batch, n, d] of a head for drafted tokens 1, 2, ..., `steps` of the block that
-    begins at each position, if the block's tokens are the text's own (speculators' training
-    forward, without its loss).
-
-    features: [batch, n, layers x d] of tokens 0 .. n - 1 of a text. tokens: int64 [batch, n],
-    tokens 1 .. n. Row t of step k gives the distribution of token t + 1 + k, counted from k = 1.
-    Each row sees the text up to its own token, and its own earlier steps.
-    """
-    count = tokens.shape[1]
-    sees = torch.ones(count, count, dtype=torch.bool, device=tokens.device).tril()
-    own = torch.eye(count, dtype=torch.bool, device=tokens.device)
-    places = 1 + torch.arange(count, device=tokens.device)[None]
-    cache = _Appended()
-    states = network.fc(normed_features(network, features))
-    for step in range(steps):
-        words = network.embed_tokens(tokens)
-        states = layers(network, words, states, cache, places + step, sees[None, None])
-        read = network.norm(states)
-        yield read
-        if network.config.norm_output:
-            states = read
-        tokens = torch.nn.functional.pad(tokens[:, 1:], (0, 1))
-        sees = torch.cat([sees, own], 1)
-
-
-class _Appended:
-    """Keys and values of every layer, with gradients."""
-
-    def __init__(self) -> None:
-        self.kept: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def update(self, key: Tensor, value: Tensor, layer: int, *_args: Any, **_options: Any) -> tuple:
-        """All keys and values so far."""
-        if layer in self.kept:
-            keys, values = self.kept[layer]
-            key, value = torch.cat([keys, key], -2), torch.cat([values, value], -2)
-        self.kept[layer] = key, value
-        return key, value
 
 
 def normed_features(network: Any, features: Tensor) -> Tensor:
@@ -130,12 +88,7 @@ class HeadCache(KVCache):
 
     def add_states(self, states: Tensor) -> None:
         """Write the head's states [n, d] of the tokens after the committed ones."""
-        end = self.length + len(states)
-        if end > len(self.states):
-            kept = self.states[: self.length]
-            self.states = states.new_empty(max(self.capacity, end), states.shape[1])
-            self.states[: self.length] = kept
-        self.states[self.length : end] = states
+        self.states = torch.cat([self.states[: self.length], states])
 
     def crop(self, length: int) -> None:
         """Forget everything from `length` on."""
@@ -150,17 +103,12 @@ class HeadCache(KVCache):
 
 
 @dataclass(eq=False)
-class Head(LanguageModel):
+class Head(Network):
     """A head as the kit's draft. It runs only after the target has given it features
     (`HeadCache.take`) of all tokens before.
     """
 
     by_start = True
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """After which layers of the target its features are taken (0: the embedding)."""
-        return tuple(self.network.config.eagle_aux_hidden_state_layer_ids)
 
     @property
     def config(self) -> Any:
@@ -210,15 +158,8 @@ class Head(LanguageModel):
 
     def _before(self, cache: HeadCache, slots: Tensor, visible: Tensor) -> Tensor:
         """What each token reads besides its embedding, [n, d]."""
-        known = len(cache.features)
-        of_text = slots <= known
-        past = int(slots[0])
+        of_text, past = slots <= len(cache.features), int(slots[0])
         parents = (visible.cumsum(1) == visible.sum(1, keepdim=True) - 1).int().argmax(1)
-        if bool((parents[~of_text] >= past).any()):
-            raise ValueError(
-                f"a head was given the features of {known} tokens and ran on {int(slots[-1])}; "
-                "give it the features of the whole text first"
-            )
         last = int(of_text.sum())  # tokens of the text come first
         states = cache.states[parents[last:].to(cache.states.device, non_blocking=True)]
         if not last:
@@ -231,24 +172,19 @@ class Head(LanguageModel):
 
 def unreadable(folder: ModelFolder) -> str:
     """Why the head in a folder cannot be loaded here; '' if it can."""
-    if importlib.util.find_spec(LIBRARY) is None:
+    if importlib.util.find_spec("speculators") is None:
         return (
-            f"{folder.path} is a trained head, which the library {LIBRARY} reads, and it is not "
+            f"{folder.path} is a trained head, which the library speculators reads, and it is not "
             "installed; run `python -m speclab hosted install --heads`"
         )
-    kind = folder.config.get("speculators_model_type")
-    if kind != EAGLE3:
-        return f"{folder.path} is a head of the kind {kind!r}; the kit reads {EAGLE3!r} heads"
     return ""
 
 
-def load_head(spec: ModelSpec, target: LanguageModel, dtype: torch.dtype) -> Head:
-    """The head of `spec` as a draft for a loaded target, which from now on hands out its features.
+def load_head(folder: ModelFolder, target: Network, dtype: torch.dtype) -> Head:
+    """The head in a folder as a draft for a loaded target, which then hands out its features.
 
     ValueError for a head that is damaged, of another kind, or made for a target of another shape.
     """
-    folder = ModelFolder.fetched(spec)
-    folder.check()
     if said := unreadable(folder):
         raise ValueError(said)
     with folder.used():
@@ -257,16 +193,14 @@ def load_head(spec: ModelSpec, target: LanguageModel, dtype: torch.dtype) -> Hea
     borrowed = _load_weights(folder, network, target)
     del network.verifier_lm_head, network.verifier_norm
     network = network.to(target.device, dtype).eval().requires_grad_(False)
-    _check_largest(folder, network)
     for module in network.modules():
         if type(module) is torch.nn.Linear and module is not network.lm_head:
             setattr(module, "forward", Projection(module.weight, module.bias))  # noqa: B010
     said_by, vocab = network.lm_head, network.embed_tokens.num_embeddings
+    output: Any = Projection(said_by.weight)
     if network.use_draft_vocab:
-        kept = network.d2t + torch.arange(len(network.d2t), device=network.d2t.device)
-        output: Any = FrozenHead(TrimmedHead(said_by.weight, kept, vocab))
-    else:
-        output = Projection(said_by.weight)
+        trimmed = TrimmedHead(said_by.weight, network.t2d.nonzero()[:, 0], vocab)
+        trimmed.product, output = output, trimmed
     head = Head(
         body=network,
         head=output,
@@ -277,9 +211,7 @@ def load_head(spec: ModelSpec, target: LanguageModel, dtype: torch.dtype) -> Hea
         folder=folder,
         borrowed=borrowed,
     )
-    target.taps = head.layers
-    _probe(head)
-    head.checked = True
+    target.taps = tuple(network.config.eagle_aux_hidden_state_layer_ids)
     return head
 
 
@@ -295,35 +227,23 @@ def _network(folder: ModelFolder) -> Any:
     return Eagle3DraftModel(config).float()
 
 
-def _check_shape(folder: ModelFolder, network: Any, target: LanguageModel) -> None:
+def _check_shape(folder: ModelFolder, network: Any, target: Network) -> None:
     """ValueError unless the head fits the target: its width, vocabulary and layers."""
-    config, own = target.config, network.config
-    layer = own.transformer_layer_config
-    wanted = {
-        "width": (layer.hidden_size, config.hidden_size),
-        "vocabulary": (layer.vocab_size, config.vocab_size),
-    }
-    for name, (its, targets) in wanted.items():
-        if its != targets:
-            raise ValueError(
-                f"{folder.path} was made for a target of {name} {its}, but this target's is "
-                f"{targets}; use a head that was trained for this target"
-            )
-    count = config.num_hidden_layers
-    named = folder.config.get("eagle_aux_hidden_state_layer_ids")
-    if named is None:  # the library's default
-        named = [2, count // 2, count - 3]
-        own.eagle_aux_hidden_state_layer_ids = named
-    fits = [type(layer) is int and 0 <= layer < count for layer in named]  # the library takes "1"
-    if not (fits and all(fits)):
+    config, own, count = target.config, network.config, target.config.num_hidden_layers
+    if folder.config.get("eagle_aux_hidden_state_layer_ids") is None:  # the library's default
+        own.eagle_aux_hidden_state_layer_ids = [2, count // 2, count - 3]
+    named, layer = own.eagle_aux_hidden_state_layer_ids, own.transformer_layer_config
+    its, targets = ((one.hidden_size, one.vocab_size) for one in (layer, config))
+    if its != targets or not all(at in range(count) for at in named):
         raise ValueError(
-            f"{folder.path} reads the target after the layers {brief(named)}, but this target has "
-            f"the layers 1 to {count}, and a head reads before the last; use a head that was "
-            "trained for this target"
+            f"{folder.path} was made for a target of width {its[0]} and vocabulary {its[1]}, and "
+            f"reads it after the layers {brief(named)}, but this target has width {targets[0]}, "
+            f"vocabulary {targets[1]} and {count} layers, of which a head reads those before the "
+            "last; use a head that was trained for this target"
         )
 
 
-def _load_weights(folder: ModelFolder, network: Any, target: LanguageModel) -> int:
+def _load_weights(folder: ModelFolder, network: Any, target: Network) -> int:
     """Fill the network from its files, and with the target's weights where they have none; returns
     the number of the latter.
     """
@@ -332,13 +252,11 @@ def _load_weights(folder: ModelFolder, network: Any, target: LanguageModel) -> i
         weights |= load_file(file)
     weights = {name: value for name, value in weights.items() if name not in OF_TRAINING}
     optional = {*OF_TARGET, *OF_TRAINING} - weights.keys()
-    own = network.state_dict().items()
-    needed = {name: value for name, value in own if name not in optional}
-    folder.refuse(misfits(needed, weights))
-    network.load_state_dict(weights, strict=False)
-    if network.use_draft_vocab:
-        _check_maps(folder, network)
-    rows = dict(zip(OF_TARGET, _ends(target), strict=True))
+    with folder.used():
+        missing, unexpected = network.load_state_dict(weights, strict=False)
+    folder.refuse([*unexpected, *({*missing} - optional)])
+    ends = target.network.get_input_embeddings(), target.network.get_output_embeddings()
+    rows = {name: end.weight for name, end in zip(OF_TARGET, ends, strict=True)}
     borrowed = [name for name in OF_TARGET if name in optional]
     with torch.no_grad():
         for name in borrowed:
@@ -347,58 +265,3 @@ def _load_weights(folder: ModelFolder, network: Any, target: LanguageModel) -> i
                 values = values[network.t2d]
             network.get_parameter(name).copy_(values)
     return sum(network.get_parameter(name).numel() for name in borrowed)
-
-
-def _ends(target: LanguageModel) -> tuple[Tensor, Tensor]:
-    """The weights of a target's embedding and output layer."""
-    network = target.network
-    return network.get_input_embeddings().weight, network.get_output_embeddings().weight
-
-
-def _check_maps(folder: ModelFolder, network: Any) -> None:
-    """ValueError unless `d2t` and `t2d` name the same tokens."""
-    kept = network.d2t + torch.arange(len(network.d2t))
-    said = torch.nonzero(network.t2d)[:, 0]
-    if not torch.equal(kept, said):
-        raise ValueError(f"{folder.path}: d2t and t2d name different tokens of the target; {MEND}")
-
-
-def _check_largest(folder: ModelFolder, network: Any) -> None:
-    """ValueError for weights that no training gives: some texts would have no probabilities."""
-    largest = float(torch.stack([value.abs().max() for value in network.parameters()]).max())
-    if not largest < LARGEST:  # also true for NaN
-        raise ValueError(
-            f"{folder.path}: its weights are damaged (the largest is {largest:.3g}); {MEND}"
-        )
-
-
-@torch.inference_mode()
-def _probe(head: Head) -> None:
-    """ValueError unless a packed tree scores as its paths do."""
-    seventh = head.vocab / 7
-    left, right, *text = (int(number * seventh) for number in (3, 5, 1, 2, 4))
-    features = torch.linspace(-1, 1, head.network.fc.in_features).repeat(len(text) - 1, 1)
-
-    def scored(*levels: list[int], visible: Tensor | None = None) -> Tensor:
-        """Logits of the last level after the text."""
-        cache = head.cache()
-        cache.take(features)
-        hidden = head.forward(torch.tensor([text]), cache)
-        for level in levels:
-            places = torch.full((len(level),), len(text))
-            hidden = head.forward(torch.tensor([level]), cache, places, visible)
-        return head.logits(hidden[0])
-
-    sees = torch.ones(2, len(text) + 2, dtype=torch.bool)
-    sees[:, len(text) :] = torch.eye(2, dtype=torch.bool)
-    packed = scored([left, right], visible=sees)
-    alone = torch.cat([scored([left]), scored([right])])
-    said = ~alone.isneginf()
-    gap = float((packed - alone)[said].abs().max())
-    scale = max(1.0, float(alone[said].abs().max()))
-    allowed = ROUNDING if head.dtype == torch.float32 else 0.1
-    if not gap <= allowed * scale:
-        raise ValueError(
-            f"{head.folder.path}: a packed tree and its paths differ by {gap:.3g} at logit scale "
-            f"{scale:.3g}; its weights are damaged, or the library does not fit ({LIBRARY})"
-        )

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, rms_norm, scaled_dot_product_attention, silu
 
-from speclab.models.model import KVCache, Projection
+from speclab.model import KVCache
+from speclab.models.model import Projection
 
 ROPES = ("default", "linear", "llama3")  # their angles depend only on the position
+BIASED = ("q_proj", "k_proj", "v_proj")  # a bias elsewhere is not supported
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 
 
@@ -38,18 +40,14 @@ def knows(network: Any) -> bool:
     config = network.config
     if type(network).__name__ not in ARCHITECTURES or config.hidden_act != "silu":
         return False
-    if getattr(config, "use_sliding_window", False):
+    rope = getattr(network.model.rotary_emb, "rope_type", "")
+    if getattr(config, "use_sliding_window", False) or rope not in ROPES:
         return False
-    if getattr(network.model.rotary_emb, "rope_type", "") not in ROPES:
-        return False
-    biased = {"q_proj", "k_proj", "v_proj"}  # a bias elsewhere is not supported
-    for name, module in network.named_modules():
-        if hasattr(module, "in_features"):
-            if type(module) is not torch.nn.Linear:
-                return False
-            if module.bias is not None and name.split(".")[-1] not in biased:
-                return False
-    return True
+    linear = {name: m for name, m in network.named_modules() if hasattr(m, "in_features")}
+    return all(
+        type(m) is torch.nn.Linear and (m.bias is None or name.endswith(BIASED))
+        for name, m in linear.items()
+    )
 
 
 def _fused(*modules: torch.nn.Linear) -> Projection:

@@ -1,99 +1,28 @@
-"""The kit's interface to a model: logits of packed tokens over a cache that can be rolled back.
+"""Networks as language models: their passes, faster products with fixed weights, and the limits
+that their settings name.
 
 Imports torch only. Data is sent to a GPU with `non_blocking`, so that the host does not wait for
 the GPU's queue.
-
-Recorder and decoder use only `LanguageModel` and `KVCache`, so a ten-word toy and a GPTQ Llama run
-through the same code. A network is any module with Hugging Face's calling convention for its body:
-`body(input_ids, attention_mask, position_ids, past_key_values).last_hidden_state`, and a
-`head(hidden)`.
 """
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
 
+from speclab.model import KVCache, LanguageModel, wait_for
+
 if TYPE_CHECKING:
     from speclab.models.folder import ModelFolder
 
-CLEARLY = 0.9  # oneDNN multiplies one row if its time is below this share of MKL's
-LARGE = 64 * 2**20  # bytes of weights that exceed every processor cache
-LIBRARIES = MKL, ONEDNN = ("MKL", "oneDNN")
 # names of settings: how many keys attention sees; longrope's positions before its angles change
 WINDOW = re.compile(r"(window|window_size|chunk_size)$")
 BEFORE_LONG = "original_max_position_embeddings"
-
-
-class KVCache:
-    """Keys and values of every layer, in buffers that grow by doubling; rolled back by `crop` or
-    `keep`.
-
-    Implements the part of Hugging Face's cache protocol that a decoder layer calls (`update`,
-    `get_seq_length`).
-    """
-
-    is_compileable = False
-
-    def __init__(self, capacity: int = 256):
-        self.capacity = capacity
-        self.length = 0
-        self.layers: dict[int, list[Tensor]] = {}  # keys and values: (batch, heads, capacity, d)
-
-    def update(
-        self, key: Tensor, value: Tensor, layer_idx: int, *_args, **_kwargs
-    ) -> tuple[Tensor, Tensor]:
-        """Write new keys and values (batch, heads, n, head_dim) after the committed ones; returns
-        all of them.
-        """
-        end = self.length + key.shape[-2]
-        if layer_idx not in self.layers or end > self.layers[layer_idx][0].shape[-2]:
-            self._grow(layer_idx, key, end)
-        keys, values = self.layers[layer_idx]
-        keys[..., self.length : end, :] = key
-        values[..., self.length : end, :] = value
-        return keys[..., :end, :], values[..., :end, :]
-
-    def _grow(self, layer_idx: int, like: Tensor, end: int) -> None:
-        self.capacity = max(self.capacity, 1 << (end - 1).bit_length())
-        shape = (*like.shape[:-2], self.capacity, like.shape[-1])
-        fresh = [like.new_empty(shape), like.new_empty(shape)]
-        for new, old in zip(fresh, self.layers.get(layer_idx, ()), strict=False):
-            new[..., : self.length, :] = old[..., : self.length, :]
-        self.layers[layer_idx] = fresh
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Committed tokens."""
-        return self.length
-
-    def crop(self, length: int) -> None:
-        """Forget everything from `length` on."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"crop to {length}: the cache holds {self.length} tokens")
-        self.length = length
-
-    def take(self, features: Tensor) -> None:
-        """Take the target's features of the next tokens of the text, if the model is a head."""
-
-    @torch.inference_mode()
-    def keep(self, start: int, index: list[int]) -> None:
-        """Keep the first `start` tokens and, after them, the tokens at `index` (absolute slots);
-        forget the rest.
-        """
-        end = start + len(index)
-        if index != list(range(start, end)):
-            source = torch.tensor(index)
-            for buffers in self.layers.values():
-                for buffer in buffers:
-                    # moved once; later buffers are on the same device
-                    source = source.to(buffer.device, non_blocking=True)
-                    buffer[..., start:end, :] = buffer.index_select(-2, source)
-        self.length = end
 
 
 def _laid_out(weight: Tensor) -> Tensor | None:
@@ -112,25 +41,21 @@ class Projection:
 
     On a CPU it keeps a copy of the weights in oneDNN's layout, for three rows and more. One or two
     rows go through MKL as `weight @ x.T` (with at least two columns, because one column takes
-    longer), or through oneDNN (`few_by_mkl` = False). Which is faster depends on the machine;
-    `take_fastest` measures it. oneDNN prepares for each new number of rows; therefore
-    many rows are padded to a multiple of STEP.
+    longer). oneDNN prepares for each new number of rows; therefore many rows are padded to a
+    multiple of STEP.
     """
 
     STEP = 32
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         self.weight, self.bias = weight, bias
-        self.out_features = weight.shape[0]
-        self.few_by_mkl = True
         self._copy = _laid_out(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._copy is None or x.dtype != torch.float32:
             return linear(x, self.weight, self.bias)
         rows = x.reshape(-1, x.shape[-1])
-        few = self.few_by_mkl and len(rows) <= 2
-        found = self._few(rows) if few else self._many(rows)
+        found = self._few(rows) if len(rows) <= 2 else self._many(rows)
         return found.view(*x.shape[:-1], -1)
 
     def _few(self, x: Tensor) -> Tensor:
@@ -145,49 +70,6 @@ class Projection:
         library = torch.ops.mkldnn
         found = library._linear_pointwise(x, self._copy, self.bias, "none", [], "")
         return found[:count]
-
-
-def take_fastest(projections: Sequence[Projection], repeats: int = 5) -> str | None:
-    """Measure which library multiplies one row faster by a model's float32 projections on this CPU,
-    and use it from now on. Plain decoding, the baseline of every speed-up, consists of such
-    products. oneDNN is used if its shortest time is below CLEARLY times MKL's, because other
-    programs can only lengthen times. Returns the library; None if there is no choice.
-
-    The two round differently, so recordings use the library in their manifest (`send_few_rows`).
-    Models that fit into a processor cache (below LARGE bytes) have noisy times, and use MKL.
-    """
-    own = [projection for projection in projections if projection._copy is not None]
-    if sum(projection.weight.nbytes for projection in own) < LARGE:
-        return None
-    seconds: dict[str, list[float]] = {library: [] for library in LIBRARIES}
-    for _ in range(repeats):
-        for library, kept in seconds.items():
-            send_few_rows(own, library)
-            began = time.perf_counter()
-            for projection in own:
-                projection(projection.weight[:1])
-            kept.append(time.perf_counter() - began)
-    mkl, onednn = (min(seconds[library]) for library in LIBRARIES)
-    fastest = MKL if onednn >= CLEARLY * mkl else ONEDNN
-    send_few_rows(own, fastest)
-    return fastest
-
-
-def send_few_rows(projections: Sequence[Projection], library: str) -> None:
-    """Let one of LIBRARIES multiply one or two rows from now on."""
-    for projection in projections:
-        projection.few_by_mkl = library == MKL
-
-
-def wait_for(device: torch.device) -> None:
-    """Wait until a device has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def over_trunk(trunk: int, sees: Tensor) -> Tensor:
-    """bool [n, trunk + m]: nodes that see all of a trunk, and `sees` [n, m] of their tree."""
-    return pad(sees, (trunk, 0), value=True)
 
 
 def limits(config: Any) -> dict[str, int]:
@@ -209,16 +91,13 @@ def limits(config: Any) -> dict[str, int]:
 
 
 @dataclass(eq=False)
-class LanguageModel:
-    """A causal network, cut to the ids that it shares with its partner.
+class Network(LanguageModel):
+    """A language model with Hugging Face's calling convention for its body,
+    `body(input_ids, attention_mask, position_ids, past_key_values).last_hidden_state`, and a
+    `head(hidden)`.
 
-    It computes hidden states first, and logits only where they are needed. network, folder: its
-    source (None: not from a folder). few_rows: which of LIBRARIES multiplies one or two rows, if
-    there is a choice. passes: forward passes of the body so far. borrowed: how many parameters of
-    its network are the target's. taps: numbers of the layers after which a trained head reads the
-    hidden states (0: the embedding); by_start: whether its distributions depend on where the block
-    began, as a head's do; features: those of the last pass, [batch, n, taps x d]. checked: whether
-    its probabilities are known to be those of its whole network (`pairs.check_model`).
+    network, folder: its source (None: not from a folder). borrowed: how many parameters of its
+    network are the target's.
     """
 
     body: Any
@@ -229,21 +108,12 @@ class LanguageModel:
     kernel: str = "Linear"
     network: Any = None
     folder: "ModelFolder | None" = None
-    few_rows: str | None = None
-    passes: int = 0
     borrowed: int = 0
-    by_start: ClassVar[bool] = False
-    taps: tuple[int, ...] = ()
-    features: Tensor | None = None
-    checked: bool = False
 
     def __post_init__(self):
         self.device = torch.device(self.device)
-
-    @property
-    def quantised(self) -> bool:
-        """Whether its weights are packed."""
-        return self.folder is not None and self.folder.quantised
+        self.quantised = self.folder is not None and self.folder.quantised
+        self.positions = min(limits(self.config).values(), default=self.positions)
 
     @property
     def computes(self) -> torch.dtype:
@@ -262,40 +132,6 @@ class LanguageModel:
         """The settings of its text network, or None."""
         return self.network.config.get_text_config() if self.network else None
 
-    @property
-    def positions(self) -> int:
-        """The most tokens of a context (`limits`)."""
-        return min(limits(self.config).values(), default=2**31)
-
-    def check_branches(self, branches: int) -> None:
-        """ValueError if a node has more children than the draft's output vocabulary has tokens."""
-        if branches > self.tokens_said:
-            raise ValueError(
-                f"branches={branches}, but the draft outputs only {self.tokens_said} tokens; lower "
-                "branches"
-            )
-
-    def check_length(self, tokens: int) -> None:
-        """ValueError for a context of more tokens than `positions`."""
-        if tokens > self.positions:
-            raise ValueError(
-                f"a text of {tokens} tokens, with what is drafted after it, exceeds the "
-                f"{self.positions} positions of a model; shorten the prompt or the text"
-            )
-
-    def check_ids(self, ids: Iterable[int]) -> None:
-        """ValueError for a prompt with an id that the models do not share."""
-        wrong = max(ids, default=0)
-        if wrong >= self.vocab:
-            raise ValueError(
-                f"a prompt holds token id {wrong}, but both models share only the ids below "
-                f"{self.vocab}; remove this token from the prompt, or use another draft"
-            )
-
-    def cache(self, capacity: int = 256) -> KVCache:
-        """An empty cache."""
-        return KVCache(capacity)
-
     @torch.inference_mode()
     def forward(
         self,
@@ -304,13 +140,7 @@ class LanguageModel:
         positions: Tensor | None = None,
         visible: Tensor | None = None,
     ) -> Tensor:
-        """Run tokens [batch, n] after the cache and commit them; returns hidden states [batch, n,
-        d].
-
-        positions: int64 [n] or [batch, n]; default: after the cache. visible: bool [n, past + n] or
-        [batch, n, past + n]; default: causal. Every row must see at least one token, such as
-        itself.
-        """
+        """Hidden states [batch, n, d] of tokens (`LanguageModel.forward`)."""
         past, n = cache.length, tokens.shape[1]
         if positions is None:
             positions = torch.arange(past, past + n, device=self.device)
@@ -346,21 +176,6 @@ class LanguageModel:
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 logits [..., shared vocabulary] of hidden states [..., d]."""
         return self.head(hidden)[..., : self.vocab].float()
-
-    @torch.inference_mode()
-    def logits_said(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits of hidden states [n, d] over the tokens that the model can output, [n, m], and
-        the column of each of `tokens` [n]. A trimmed head has one more column, -inf, for all tokens
-        that it cannot output.
-        """
-        product = getattr(self.head, "product", None)
-        if product is None:
-            return self.logits(hidden), tokens
-        kept = self.head.kept
-        place = torch.searchsorted(kept, tokens)
-        is_kept = kept[place.clamp(max=len(kept) - 1)] == tokens
-        logits = pad(product(hidden).float(), (0, 1), value=-torch.inf)
-        return logits, torch.where(is_kept, place, len(kept))
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:

@@ -2,7 +2,7 @@
 synchronisation and swapped orders.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -14,34 +14,26 @@ import torch
 from torch import Tensor
 
 from speclab.cost import Costs, disturbed
-from speclab.decode import Decoded, decode_prompt, prefill
-from speclab.estimates import Estimates
-from speclab.models.model import KVCache, LanguageModel, over_trunk, timed
-from speclab.models.pairs import Pair
+from speclab.decode import decode_prompt, prefill
+from speclab.model import KVCache, LanguageModel, Pair, over_trunk
+from speclab.models.model import timed
+from speclab.plain import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, rank_key
 from speclab.shapes import NO_DRAFT, Shape
 from speclab.stats import RESAMPLES, bounds_of, resampling_of
-from speclab.study.prompts import EncodedPrompt
 
-GREEDY = Sampling()
+GREEDY, PLAIN = Sampling(), "plain"
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
 
 
-def _passes(
-    model: LanguageModel, cache: KVCache, tokens: Tensor, sizes: Sequence[int]
-) -> Iterator[Callable[[], None]]:
-    """For each n of `sizes` a pass over the first n of `tokens` [1, m] after the cached ones, the
-    same for all, with the logits of all n: each after the one before, and for a head each after the
-    cached ones, as it drafts a level of a tree.
+def _pass(model: LanguageModel, cache: KVCache, tokens: Tensor) -> None:
+    """A pass over tokens [n] after the cached ones, with all their logits: each after the one
+    before, and for a head each after the cached ones, as it drafts a level of a tree.
     """
-    context = cache.length
-
-    def work(n: int) -> None:
-        visible = over_trunk(context, torch.eye(n, dtype=torch.bool)) if model.by_start else None
-        model.logits(model.forward(tokens[:, :n], cache, visible=visible))
-        cache.crop(context)
-
-    return (partial(work, n) for n in sizes)
+    context, n = cache.length, len(tokens)
+    visible = over_trunk(context, torch.eye(n, dtype=torch.bool)) if model.by_start else None
+    model.logits(model.forward(tokens[None], cache, visible=visible))
+    cache.crop(context)
 
 
 def pass_times(
@@ -52,14 +44,15 @@ def pass_times(
     Every repeat runs all cases in a new random order: in a fixed order a case would always meet the
     same cold or warm cache.
     """
-    models = {"target": pair.target, "draft": pair.draft}
     longest = max(sizes)
     tokens = torch.arange(5, 5 + max(context + 1, longest)) % pair.vocab
     caches = prefill(pair, tuple(tokens[: context + 1].tolist()), longest)
-    cases = []
-    for (name, model), cache in zip(models.items(), caches, strict=True):
-        works = _passes(model, cache, tokens[None], sizes)
-        cases += [(name, n, model.device, work) for n, work in zip(sizes, works, strict=True)]
+    models = zip(("target", "draft"), (pair.target, pair.draft), caches, strict=True)
+    cases = [
+        (name, n, model.device, partial(_pass, model, cache, tokens[:n]))
+        for name, model, cache in models
+        for n in sizes
+    ]
     for *_, work in cases:
         work(), work()
     rows, rng = [], np.random.default_rng(0)
@@ -78,58 +71,50 @@ def costs_of(times: pd.DataFrame) -> Costs:
     return Costs(one, tuple(map(int, median.index)), draft, verify)
 
 
-def decoded(
+def decoded_speed(
     pair: Pair,
     prompts: Sequence[EncodedPrompt],
-    shapes: Mapping[Any, Shape],
+    shapes: Mapping[str, Shape],
     max_new_tokens: int,
-    repeats: int = 1,
-    rule: str = "greedy",
-    sampling: Sampling = GREEDY,
-    seed: int = 0,
+    repeats: int = 3,
 ) -> pd.DataFrame:
-    """Every prompt decoded with every shape, a row per repeat, prompt and shape (`method`), the
-    order of the shapes swapped from prompt to prompt and from repeat to repeat.
+    """Every prompt decoded greedily with every shape and plainly (the method "plain"), after a
+    warm-up: a row per repeat, prompt and method, the order of the methods swapped from prompt to
+    prompt and from repeat to repeat.
 
-    Columns: method, repeat, prompt_id, domain, text (token ids), tokens, blocks, drafted, accepted,
-    time_s. Every method begins after the same prefill, of the prompt but its last token, and is
-    timed from there to the last token of the text. If the rule is greedy, the shape `NO_DRAFT`
-    decodes by the target alone, with one pass for each token and the shortest loop there is.
+    Columns: method, repeat, prompt_id, domain, text (token ids), tokens, blocks, time_s.
+    Every method begins after the same prefill, of the prompt but its last token, and is
+    timed from there to the last token of the text.
     """
     rows = []
-    room = max_new_tokens + max(shape.room for shape in shapes.values())
-    for repeat, (number, prompt) in product(range(repeats), enumerate(prompts)):
+    methods = {PLAIN: NO_DRAFT} | dict(shapes)
+    room = max_new_tokens + max(shape.room for shape in methods.values())
+    turns = product(range(-1, repeats), enumerate(prompts))  # repeat -1 warms up
+    for repeat, (number, prompt) in turns:
+        new = max_new_tokens if repeat >= 0 else min(8, max_new_tokens)
+        if repeat < 0 < number:
+            continue
         caches = prefill(pair, prompt.ids, room)  # the same for all methods
-        turn = 1 if (repeat + number) % 2 == 0 else -1
-        for method in list(shapes)[::turn]:
-            shape = shapes[method]
-            if shape.size or rule != "greedy":
-                arguments = prompt, rule, shape, sampling, max_new_tokens, seed, caches
-                counts = _counts(decode_prompt(pair, *arguments))
+        for method in list(methods)[:: 1 if (repeat + number) % 2 == 0 else -1]:
+            if method == PLAIN:
+                counts = _plain_counts(pair, prompt, new, caches[0])
             else:
-                counts = _plain_counts(pair, prompt, max_new_tokens, caches[0])
+                given = prompt, "greedy", methods[method], GREEDY, new, 0, caches
+                text = decode_prompt(pair, *given)
+                counts = {
+                    "text": text.token_ids,
+                    "tokens": len(text.token_ids),
+                    "blocks": text.target_passes,
+                    "time_s": text.time_s - text.prefill_time_s,
+                }
             names = {"method": method, "repeat": repeat}
             names |= {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
             rows.append(names | counts)
-    return pd.DataFrame(rows)
-
-
-def _counts(text: Decoded) -> dict[str, Any]:
-    """The counted columns of `decoded` from a decoded text."""
-    drafted = sum(step.drafted for step in text.steps)
-    accepted = sum(step.accepted for step in text.steps)
-    return {
-        "text": text.token_ids,
-        "tokens": len(text.token_ids),
-        "blocks": text.target_passes,
-        "drafted": drafted,
-        "accepted": accepted,
-        "time_s": text.time_s - text.prefill_time_s,
-    }
+    return pd.DataFrame(rows).query("repeat >= 0").reset_index(drop=True)
 
 
 def _plain_counts(pair: Pair, prompt: EncodedPrompt, new: int, cache: KVCache) -> dict[str, Any]:
-    """The same for plain decoding, in the shortest loop there is, so that the baseline is fast."""
+    """The counts of plain decoding, in the shortest loop there is, so that the baseline is fast."""
     text: list[int] = []
     target = pair.target
     cache.crop(len(prompt.ids) - 1)
@@ -145,33 +130,7 @@ def _plain_counts(pair: Pair, prompt: EncodedPrompt, new: int, cache: KVCache) -
 
     seconds = timed(plainly, target.device)
     tokens = len(text)
-    counts = {"text": tuple(text), "tokens": tokens, "blocks": tokens}
-    return counts | {"drafted": 0, "accepted": 0, "time_s": seconds}
-
-
-def differs(
-    texts: pd.DataFrame, recorded: Mapping[str, tuple[int, ...]], max_new_tokens: int
-) -> np.ndarray:
-    """Which greedy texts of `decoded` are not the target's own, as they were recorded (by
-    prompt_id), up to this many tokens; bool [rows].
-    """
-    rows = zip(texts["prompt_id"], texts["text"], strict=True)
-    return np.array([text != recorded[name][:max_new_tokens] for name, text in rows])
-
-
-def decoded_speed(
-    pair: Pair,
-    prompts: Sequence[EncodedPrompt],
-    shapes: Mapping[str, Shape],
-    max_new_tokens: int,
-    repeats: int = 3,
-) -> pd.DataFrame:
-    """`decoded` greedily with these shapes and plainly (the method "plain"), in one run, after a
-    warm-up.
-    """
-    methods = {"plain": NO_DRAFT} | dict(shapes)
-    decoded(pair, prompts[:1], methods, min(8, max_new_tokens))  # warm-up
-    return decoded(pair, prompts, methods, max_new_tokens, repeats)
+    return {"text": tuple(text), "tokens": tokens, "blocks": tokens, "time_s": seconds}
 
 
 def medians(speeds: pd.DataFrame) -> pd.DataFrame:
@@ -181,7 +140,7 @@ def medians(speeds: pd.DataFrame) -> pd.DataFrame:
     keys = ["method", "prompt_id", "domain"]
     groups = speeds.groupby(keys, sort=False, as_index=False)
     each = groups[["tokens", "blocks", "time_s"]].median()
-    plain = each[each["method"] == "plain"].set_index("prompt_id")["time_s"]
+    plain = each[each["method"] == PLAIN].set_index("prompt_id")["time_s"]
     return each.assign(plain_s=each["prompt_id"].map(plain))
 
 
@@ -208,13 +167,13 @@ def drawn_seconds(speeds: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
     return pd.DataFrame(total, columns=wide.columns)
 
 
-def intervals(draws: pd.DataFrame, key: str, n_prompts: int, digits: int = 2) -> Estimates:
-    """The columns of `drawn_seconds`, or what was made of them (row 0 the sample, then resamples),
-    as estimates with 95 % intervals over this many prompts, by `key`.
+def intervals(draws: pd.DataFrame, key: str, n_prompts: int) -> pd.DataFrame:
+    """The columns of `drawn_seconds`, or what was made of them (row 0 the sample, then resamples):
+    `key`, estimate, low and high, 95 % intervals over this many prompts.
     """
     low, high = bounds_of(draws.to_numpy()[1:], n_prompts)
     numbers = {"estimate": draws.iloc[0].to_numpy(), "low": low, "high": high}
-    return Estimates(pd.DataFrame({key: list(draws)} | numbers), digits)
+    return pd.DataFrame({key: list(draws)} | numbers)
 
 
 # ---- the costs of a machine ----------------------------------------------------------------------
@@ -254,22 +213,6 @@ class Measured:
         each = (with_loop(costs_of(times), self.blocks, self.shapes) for times in self.rounds)
         return tuple(costs for costs, _ in each)
 
-    def resampled(self, n: int = 100) -> list[Costs]:
-        """The costs n times again, with rounds, their repeats and the decoded prompts drawn with
-        replacement. Of r rounds r - 1 are drawn, so the variance is that of a mean of r. The
-        numbers of the rounds are the same for all machines with as many rounds.
-        """
-        rng = np.random.default_rng(3)
-        rounds = [times.set_index("repeat") for times in self.rounds]
-        blocks = self.blocks.set_index("prompt_id")
-        drawn = []
-        for numbers in rng.integers(0, len(rounds), (n, len(rounds) - 1)):
-            times = pd.concat([_resampled_rows(rounds[number], rng) for number in numbers])
-            texts = _resampled_rows(blocks, rng)
-            costs, _ = with_loop(costs_of(times), texts, self.shapes)
-            drawn.append(costs)
-        return drawn
-
 
 def measured(
     pair: Pair,
@@ -297,12 +240,6 @@ def measured(
             break
         before = after
     return rounds
-
-
-def _resampled_rows(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """The rows of as many values of the index, drawn with replacement."""
-    values = frame.index.unique()
-    return frame.loc[rng.choice(values, len(values))]
 
 
 def in_plain_tokens(speeds: pd.DataFrame) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import linear
 
-from speclab.models.folder import ModelFolder, misfits
+from speclab.models.folder import ModelFolder
 from speclab.models.model import Projection
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -31,8 +31,10 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 class TrimmedHead(torch.nn.Module):
     """An output layer with one row per token of `kept`. Logits [..., out_features] are -inf for all
-    other tokens.
+    other tokens. `product`: a faster form of its product, for fixed weights.
     """
+
+    product: Projection | None = None
 
     def __init__(self, weight: Tensor, kept: Tensor, vocab: int):
         super().__init__()
@@ -42,44 +44,25 @@ class TrimmedHead(torch.nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states [..., width]."""
-        return self.spread(linear(hidden, self.weight))
-
-    def spread(self, said: Tensor) -> Tensor:
-        """Logits of the whole vocabulary [..., out_features] from the logits of the kept tokens
-        [..., K].
-        """
+        said = self.product(hidden) if self.product else linear(hidden, self.weight)
         logits = said.new_full((*said.shape[:-1], self.out_features), -torch.inf)
         return logits.index_copy_(-1, self.kept, said)
 
 
-class FrozenHead:
-    """A trimmed head with constant weights: the same logits, faster."""
-
-    def __init__(self, head: TrimmedHead):
-        self.kept, self.out_features = head.kept, head.out_features
-        self._spread, self.product = head.spread, Projection(head.weight)
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        return self._spread(self.product(hidden))
-
-
-def load_network(folder: ModelFolder, dtype: torch.dtype) -> tuple[Any, list[str]]:
-    """Load the network of a trimmed draft on the CPU; also the names of wrong weights."""
+def load_network(folder: ModelFolder, dtype: torch.dtype) -> Any:
+    """Load the network of a trimmed draft on the CPU."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(folder.path, trust_remote_code=False)
     weights, kept = trimmed_weights(folder)
-    check_kept(folder, kept, config.vocab_size)
     network = AutoModelForCausalLM.from_config(config)
     head = TrimmedHead(weights[HEAD], kept, config.vocab_size)
     network.set_output_embeddings(head)
     weights["lm_head.kept"] = kept
-    wrong = sorted(misfits(network.state_dict(), weights))
-    if not wrong:
-        network.load_state_dict(weights)
+    network.load_state_dict(weights)
     for parameter in network.parameters():  # buffers (such as rotary frequencies) stay float32
         parameter.data = parameter.data.to(dtype)
-    return network, wrong
+    return network
 
 
 def trimmed_weights(folder: ModelFolder) -> tuple[dict[str, Tensor], Tensor]:
@@ -97,18 +80,6 @@ def trimmed_weights(folder: ModelFolder) -> tuple[dict[str, Tensor], Tensor]:
         embedding[kept] = weights.pop("embed_kept").float()
         weights[EMBEDDING] = embedding
     return weights, kept
-
-
-def check_kept(folder: ModelFolder, kept: Tensor, vocab: int) -> None:
-    """Raise ValueError unless `kept` lists distinct tokens of the vocabulary in ascending order."""
-    if kept.min() < 0 or kept.max() >= vocab:
-        wrong = kept[(kept < 0) | (kept >= vocab)][:3].tolist()
-        raise ValueError(
-            f"{folder.path}: `kept` has token ids that the target lacks, such as {wrong} "
-            f"(the target has {vocab} tokens); use a draft made for this target"
-        )
-    if (kept.diff() <= 0).any():
-        raise ValueError(f"{folder.path}: `kept` is not ascending, or has a token twice")
 
 
 def base_embedding(folder: ModelFolder) -> Tensor:

@@ -38,12 +38,12 @@ from tqdm import tqdm
 
 from speclab.cli import pair
 from speclab.cli.run_plan import JUDGED, chosen, runs_asked
-from speclab.models.folder import pair_digests
+from speclab.place import folder_of
 from speclab.plain import Facts, digest_of, one_line, say_once, sha256_of
 from speclab.run import DONE, FAILED, LEFT_OUT, NEEDS_FILES, NEEDS_MODELS, parameters
 from speclab.show import notebook as kit
 from speclab.study import runs
-from speclab.study.place import folder_of
+from speclab.study.pairs import pair_digests
 from speclab.study.profiles import ROOT, Profile, load_profile
 from speclab.study.prompts import MIRROR
 

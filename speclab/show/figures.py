@@ -25,8 +25,8 @@ from matplotlib.figure import Figure
 from matplotlib.mathtext import math_to_image
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
+from speclab.estimates import NUMBERS
 from speclab.show import style
-from speclab.stats import NUMBERS
 
 READS = ["$SPECLAB_STYLE"]
 STYLE = "SPECLAB_STYLE"  # environment variable: a reader's own style file, for all figures

@@ -265,7 +265,7 @@ def start(
     """
     from IPython.display import Markdown, display
 
-    from speclab.study.place import OUT, folder_of
+    from speclab.place import OUT, folder_of
     from speclab.study.profiles import load_profile
     from speclab.study.prompts import HUB_SETS
     from speclab.study.runs import profile_prompts, sets_asked

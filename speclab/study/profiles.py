@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from speclab.plain import SCALARS, STRICT, Facts, brief, checked, near, parse_yaml, read_yaml
-from speclab.study import place
+from speclab import place
+from speclab.plain import (
+    SCALARS,
+    STRICT,
+    Facts,
+    ModelSpec,
+    brief,
+    checked,
+    near,
+    parse_yaml,
+    read_yaml,
+)
 from speclab.study.prompts import SETS
 from speclab.tree import Tree, static_tree
 
@@ -27,28 +37,6 @@ MODELS: tuple[str, ...] = get_args(Which)
 OF_BOTH = ("dtype", "device", "backend")
 # parameters that are texts: their values on the command line are taken as they are written
 TEXTS = ("name", "description", "prompts", "traces", "path", "revision", "device")
-
-
-@dataclass(frozen=True, config=STRICT)
-class ModelSpec:
-    """Where a model comes from and how it is loaded. path: a folder (relative to the repository) or
-    a model of the hub. revision: a commit hash.
-    """
-
-    path: Annotated[str, Field(min_length=1)]
-    revision: str | None = None
-    # auto: float32 on a CPU, float16 on a GPU
-    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
-    # auto: the first GPU, else the CPU
-    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$")
-    # kernel of a GPTQ model; auto: GPTQModel's choice; torch is slow and works everywhere
-    backend: Literal["auto", "torch", "triton", "marlin"] = "auto"
-
-    def dtype_on(self, device: str) -> str:
-        """The number format on a device ("cpu", "cuda:0"); "auto" if both are auto."""
-        if self.dtype != "auto" or device == "auto":
-            return self.dtype
-        return "float32" if device == "cpu" else "float16"
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -20,9 +20,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from speclab.plain import STRICT, Facts, brief, checked, content_of, near, parse_json
-from speclab.study.place import ROOT as REPOSITORY
-from speclab.study.place import folder_of
+from speclab.place import ROOT as REPOSITORY
+from speclab.place import folder_of
+from speclab.plain import STRICT, EncodedPrompt, Facts, brief, checked, content_of, near, parse_json
 
 # of the kit's and the paper's prompts; a user's file names its own domains
 DOMAINS = ("code", "math", "reasoning", "chat")
@@ -112,16 +112,6 @@ class _Question:
     category: Annotated[str, Field(min_length=1)]
     turns: Annotated[list[str], Field(min_length=1)]
     reference: list[str] = Field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class EncodedPrompt:
-    """Token ids of one prompt, and how many tokens were `cut` to keep to the limit (0 = none)."""
-
-    prompt_id: str
-    domain: str
-    ids: tuple[int, ...]
-    cut: int
 
 
 @dataclass(frozen=True)

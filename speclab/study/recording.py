@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import psutil
 import torch
 
-from speclab.models.pairs import Pair, load_pair
-from speclab.plain import Facts, notice
+from speclab.model import Pair
+from speclab.plain import EncodedPrompt, Facts, notice
 from speclab.record import Recorded, generate, record_prompts
+from speclab.study.pairs import load_pair
 from speclab.study.profiles import MODELS, Profile
-from speclab.study.prompts import EncodedPrompt
 from speclab.study.runs import Texts
 
 SMALLEST = 8  # fewest packed tokens; if these do not fit into memory either, it is an error

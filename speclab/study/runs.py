@@ -30,10 +30,12 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from speclab import score
-from speclab.models.folder import ModelFolder, left_out_in_words, pair_digests, read_by_target
+from speclab import place, score
+from speclab.models.folder import ModelFolder
 from speclab.plain import (
+    EncodedPrompt,
     Facts,
+    ModelSpec,
     checked,
     digest_of,
     near,
@@ -43,7 +45,6 @@ from speclab.plain import (
     say_once,
     sha256_of,
 )
-from speclab.study import place
 from speclab.study.manifest import (
     KEY_VERSION,
     OF_BLOCKS,
@@ -54,20 +55,20 @@ from speclab.study.manifest import (
     check_table,
     schema_of,
 )
-from speclab.study.profiles import MODELS, ROOT, ModelSpec, Profile
+from speclab.study.pairs import left_out_in_words, pair_digests, read_by_target
+from speclab.study.profiles import MODELS, ROOT, Profile
 from speclab.study.prompts import (
     HUB_SETS,
     PER_DOMAIN,
     SETS,
     WITH_WORDS,
-    EncodedPrompt,
     Prompt,
     load_prompts,
     prompts_digest,
 )
 
 if TYPE_CHECKING:
-    from speclab.models.pairs import Pair
+    from speclab.model import Pair
     from speclab.record import Recorded
     from speclab.study.recording import Done, Engine, Job
 
@@ -763,7 +764,8 @@ def record_run(
     same run into the folder, its result is used. RunError: the folder holds another run or other
     files. NonFiniteProbability: a model returned numbers that are not finite.
     """
-    from speclab.models.pairs import check_pair, device_of
+    from speclab.models.pairs import device_of
+    from speclab.study.pairs import check_pair
     from speclab.study.recording import in_process
 
     folder = Path(folder)

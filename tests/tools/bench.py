@@ -34,17 +34,20 @@ from toy import plain, record_block
 
 from speclab.cost import disturbed
 from speclab.decode import decode_prompt
+from speclab.model import Pair
 from speclab.models import timing
-from speclab.models.folder import ModelFolder, ModelsMissing
+from speclab.models.folder import ModelFolder
 from speclab.models.head import unreadable
+from speclab.models.hub import ModelsMissing
 from speclab.models.model import Projection
-from speclab.models.pairs import Pair, load_pair
+from speclab.plain import EncodedPrompt
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
 from speclab.show.notebook import quiet
+from speclab.study.pairs import load_pair
 from speclab.study.profiles import ROOT, load_profile
-from speclab.study.prompts import EncodedPrompt, decoded_prompts, encode_prompts, load_prompts
+from speclab.study.prompts import decoded_prompts, encode_prompts, load_prompts
 from speclab.tree import chain, static_tree
 
 GREEDY = Sampling()

@@ -44,14 +44,17 @@ from transformers.initialization import no_init_weights
 
 from speclab.cli import doctor
 from speclab.decode import decode_prompt
+from speclab.model import Pair
 from speclab.models.lean import LeanBody
-from speclab.models.model import LanguageModel
-from speclab.models.pairs import Pair, load_pair, parameter_count
+from speclab.models.model import Network
+from speclab.models.pairs import parameter_count
+from speclab.plain import EncodedPrompt
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
+from speclab.study.pairs import load_pair
 from speclab.study.profiles import MODELS, ROOT, load_profile
-from speclab.study.prompts import EncodedPrompt, encode_prompts, load_prompts
+from speclab.study.prompts import encode_prompts, load_prompts
 from speclab.study.recording import Job, Worker
 from speclab.tree import static_tree
 
@@ -623,7 +626,7 @@ def random_model(config, layers, place, dtype):
         else:
             weight.data.uniform_(-0.03, 0.03, generator=generator)
     head = network.get_output_embeddings()
-    return LanguageModel(LeanBody(network), head, head.out_features, dtype, place)
+    return Network(LeanBody(network), head, head.out_features, dtype, place)
 
 
 def random_prompts(count, length):

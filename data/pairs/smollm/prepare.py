@@ -35,12 +35,12 @@ from data.training_prompts.compose import ngrams, shingles, training_prompts
 from speclab.copying import matches
 from speclab.estimates import stack
 from speclab.models.folder import ModelFolder, tensor_shapes
-from speclab.models.pairs import load_pair
 from speclab.models.timing import pass_times
 from speclab.models.trimmed import base_embedding
 from speclab.plain import read_json
 from speclab.score import mean_of
 from speclab.stats import by_domain
+from speclab.study.pairs import load_pair
 from speclab.study.profiles import load_profile
 from speclab.study.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
 from speclab.study.runs import RunError, load_or_record, written

@@ -14,8 +14,10 @@ import argparse
 import json
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,7 +29,7 @@ from speculators.config import SpeculatorsConfig, VerifierConfig
 from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
 from speculators.proposals.greedy import GreedyTokenProposalConfig
 from torch import Tensor
-from transformers import LlamaConfig
+from transformers import DynamicCache, LlamaConfig
 
 from data.corpus import math_rows, read_jsonl, reasoning_rows
 from data.drafts.train import FILE, TrainConfig, optimise
@@ -55,12 +57,12 @@ from data.pairs.smollm.prepare import (
 from data.training_prompts.compose import ngrams, shingles, training_prompts
 from speclab.cli.pack import pack
 from speclab.models.folder import ModelFolder
-from speclab.models.head import unrolled
-from speclab.models.pairs import load_pair
+from speclab.models.head import layers, normed_features
 from speclab.models.trimmed import base_embedding
-from speclab.plain import read_json
+from speclab.plain import ModelSpec, read_json
 from speclab.score import with_hits
-from speclab.study.profiles import ROOT, ModelSpec, load_profile
+from speclab.study.pairs import load_pair
+from speclab.study.profiles import ROOT, load_profile
 from speclab.study.prompts import DOMAINS, PROJECT_PROMPTS, SECOND_PROMPTS, read_prompts
 from speclab.study.runs import (
     encoded_prompts,
@@ -200,6 +202,32 @@ TRAINING = TrainConfig(
     checkpoint_every=40,
     seed=SEED,
 )
+
+
+def unrolled(network: Any, features: Tensor, tokens: Tensor, steps: int) -> Iterator[Tensor]:
+    """Final states [batch, n, d] of a head for drafted tokens 1, 2, ..., `steps` of the block that
+    begins at each position, if the block's tokens are the text's own (speculators' training
+    forward, without its loss).
+
+    features: [batch, n, layers x d] of tokens 0 .. n - 1 of a text. tokens: int64 [batch, n],
+    tokens 1 .. n. Row t of step k gives the distribution of token t + 1 + k, counted from k = 1.
+    Each row sees the text up to its own token, and its own earlier steps.
+    """
+    count = tokens.shape[1]
+    sees = torch.ones(count, count, dtype=torch.bool, device=tokens.device).tril()
+    own = torch.eye(count, dtype=torch.bool, device=tokens.device)
+    places = 1 + torch.arange(count, device=tokens.device)[None]
+    cache = DynamicCache()
+    states = network.fc(normed_features(network, features))
+    for step in range(steps):
+        words = network.embed_tokens(tokens)
+        states = layers(network, words, states, cache, places + step, sees[None, None])
+        read = network.norm(states)
+        yield read
+        if network.config.norm_output:
+            states = read
+        tokens = torch.nn.functional.pad(tokens[:, 1:], (0, 1))
+        sees = torch.cat([sees, own], 1)
 
 
 def named(name: str, seed: int) -> str:

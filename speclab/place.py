@@ -5,7 +5,7 @@ copies there. Imports only the standard library.
 import os
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[0]
 IS_INSTALLED = (PACKAGE / "kit").is_dir()
 ROOT = PACKAGE / "kit" if IS_INSTALLED else PACKAGE.parent
 # where figures go unless SPECLAB_OUT names a folder, and runs unless SPECLAB_RUNS does; a package's
