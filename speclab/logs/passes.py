@@ -75,7 +75,7 @@ def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
             )
         facts.append(vars(answer))
         no_draft = [0] * answer.plain  # these passes are last
-        parts.append((accepted + no_draft, drafted + no_draft))
+        parts.append(([*accepted, *no_draft], [*drafted, *no_draft]))
     frame = pd.DataFrame(facts).drop(columns=["accepted", "drafted", "plain"])
     frame = frame.loc[frame.index.repeat([len(accepted) for accepted, _ in parts])]
     kept, tried = (np.concatenate(lists) for lists in zip(*parts, strict=True))
