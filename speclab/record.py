@@ -394,7 +394,8 @@ def record_prompts(
         blocks["block_ranks"][:, 0], blocks["block_q"][:, 0] = trace["draft_rank"], trace["q_token"]
         trace |= blocks
     # a tree at each position, several trees in a pass. Shorter texts are padded with the last row
-    row = pad_sequence(torch.split(torch.arange(len(tokens)), lengths), True, padding_value=-1)
+    own_rows = [*torch.split(torch.arange(len(tokens)), lengths)]
+    row = pad_sequence(own_rows, True, padding_value=-1)
     texts_so_far = [torch.arange(n) + len(one.ids) for one, n in zip(prompts, lengths, strict=True)]
     contexts = pad_sequence(texts_so_far, True, padding_value=1)
     few = max(1, trees // len(prompts))
