@@ -19,7 +19,7 @@ from speclab.__main__ import main
 from speclab.drafts import shipped
 from speclab.lab import stopping
 from speclab.show import figure_files, tables
-from speclab.study import recording, runs
+from speclab.study import pairs, recording, runs
 from speclab.study.profiles import load_profile
 
 NAME = 'it\'s "5 %" of $x_1$, #2 a|b <u>c & d</u> *e* שלום 🙂 ^{f}~\\g'

@@ -17,6 +17,7 @@ from typing import Any
 
 from speclab.cli.hosted import lacking, missing_package
 from speclab.models import hub
+from speclab.models.folder import ModelFolder
 from speclab.plain import one_line
 from speclab.show.notebook import limit_threads, quiet
 from speclab.study.profiles import MODELS, ROOT, Profile
