@@ -264,8 +264,9 @@ def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
 
 
 def block_estimators() -> dict[str, Estimator]:
-    """The five estimators of `tree_estimators`, from blocks: of `replay.prompt_sums`, or of
-    `replay.chain_sums`, which has no survival columns and so gives the last three only.
+    """survival_by_depth, accept_by_depth, mean_accepted, block_efficiency and draft_utilisation of
+    blocks: of `replay.prompt_sums`, or of `replay.chain_sums`, which has no survival columns and so
+    gives the last three only.
     """
 
     def columns(sums: pd.DataFrame) -> Array:
