@@ -109,9 +109,14 @@ class LanguageModel:
     by_start: bool = False
 
     @property
+    def kept(self) -> Tensor | None:
+        """The ids that a trimmed head can output, ascending [K]; None: all."""
+        return None
+
+    @property
     def tokens_said(self) -> int:
-        """How many tokens can have a probability above 0: all, except with a trimmed head."""
-        return self.vocab
+        """How many tokens can have a probability above 0."""
+        return self.vocab if self.kept is None else len(self.kept)
 
     def forward(
         self,
@@ -132,6 +137,10 @@ class LanguageModel:
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 logits [..., shared vocabulary] of hidden states [..., d]."""
         raise NotImplementedError
+
+    def kept_logits(self, hidden: Tensor) -> Tensor:
+        """float32 logits [..., K] of the tokens of `kept`; of all, if it is None."""
+        return self.logits(hidden)
 
     def check_branches(self, branches: int) -> None:
         """ValueError if a node has more children than the draft's output vocabulary has tokens."""

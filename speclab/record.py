@@ -133,7 +133,7 @@ class _Distributions:
     `q`, keys of ranks, and entropies.
 
     said: the token ids of the draft's columns, if it is trimmed; a last column then stands for all
-    tokens that it cannot output (`LanguageModel.logits_said`).
+    tokens that it cannot output.
     """
 
     def __init__(self, l_p: Tensor, l_q: Tensor, said: Tensor | None, sampling: Sampling):
@@ -204,16 +204,21 @@ def _rows(
     """A few rows of hidden states at a time, with their tokens, and the tokens' columns among the
     draft's logits. All are on the target's device.
     """
-    product, device = hasattr(pair.draft.head, "product"), hidden[0].device
-    said = pair.draft.head.kept.to(device) if product else None
+    device = hidden[0].device
+    kept = None if pair.draft.kept is None else pair.draft.kept.to(device)
     for start in range(0, len(token), ROWS):
         part = slice(start, start + ROWS)
+        wanted = column = token[part].to(device)
         l_p = pair.target.logits(hidden[0][part])
-        l_q, column = pair.draft.logits_said(hidden[1][part], token[part].to(hidden[1].device))
+        l_q = pair.draft.kept_logits(hidden[1][part]).to(device)
+        if kept is not None:  # a last column stands for all tokens that the draft cannot output
+            place = torch.searchsorted(kept, wanted).clamp(max=len(kept) - 1)
+            column = place.where(kept[place] == wanted, len(kept))
+            l_q = pad(l_q, (0, 1), value=-torch.inf)
         few = ROWS if l_p.is_cuda else max(1, CACHED // l_p.shape[1])
-        together = l_p, l_q.to(device), token[part].to(device), column.to(device)
-        for p, q, wanted, place in zip(*(torch.split(rows, few) for rows in together), strict=True):
-            yield _Distributions(p, q, said, sampling), wanted, place
+        together = l_p, l_q, wanted, column
+        for p, q, word, place in zip(*(torch.split(rows, few) for rows in together), strict=True):
+            yield _Distributions(p, q, kept, sampling), word, place
 
 
 def _stacked(parts: list[Rows]) -> Rows:

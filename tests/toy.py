@@ -71,9 +71,12 @@ class TrimmedToyHead:
     def __init__(self, head, kept):
         self.head, self.kept = head, torch.tensor(kept)
 
+    def kept_logits(self, hidden):
+        return self.head(hidden)[..., self.kept]
+
     def __call__(self, hidden):
         logits = torch.full((*hidden.shape[:-1], WORDS), -torch.inf)
-        logits[..., self.kept] = self.head(hidden)[..., self.kept]
+        logits[..., self.kept] = self.kept_logits(hidden)
         return logits
 
 

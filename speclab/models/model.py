@@ -123,9 +123,9 @@ class Network(LanguageModel):
         return torch.bfloat16 if self.quantised and self.device.type == "cpu" else self.dtype
 
     @property
-    def tokens_said(self) -> int:
-        """How many tokens can have a probability above 0: all, except with a trimmed head."""
-        return len(getattr(self.head, "kept", range(self.vocab)))
+    def kept(self) -> Tensor | None:
+        """The ids of a trimmed head (`LanguageModel.kept`)."""
+        return getattr(self.head, "kept", None)
 
     @property
     def config(self) -> Any:
@@ -176,6 +176,11 @@ class Network(LanguageModel):
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 logits [..., shared vocabulary] of hidden states [..., d]."""
         return self.head(hidden)[..., : self.vocab].float()
+
+    @torch.inference_mode()
+    def kept_logits(self, hidden: Tensor) -> Tensor:
+        """float32 logits [..., K] of the tokens of `kept`; of all, if it is None."""
+        return self.logits(hidden) if self.kept is None else self.head.kept_logits(hidden).float()
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:

@@ -42,9 +42,13 @@ class TrimmedHead(torch.nn.Module):
         self.register_buffer("kept", kept)
         self.out_features = vocab
 
+    def kept_logits(self, hidden: Tensor) -> Tensor:
+        """Logits of the kept tokens [..., K]."""
+        return self.product(hidden) if self.product else linear(hidden, self.weight)
+
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states [..., width]."""
-        said = self.product(hidden) if self.product else linear(hidden, self.weight)
+        said = self.kept_logits(hidden)
         logits = said.new_full((*said.shape[:-1], self.out_features), -torch.inf)
         return logits.index_copy_(-1, self.kept, said)
 
