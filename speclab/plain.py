@@ -22,6 +22,7 @@ from pydantic.dataclasses import dataclass
 
 Array = np.ndarray[Any, np.dtype[Any]]  # docstrings state shape and kind
 Facts = dict[str, Any]  # the content of a file: plain values by name
+Texts = dict[str, tuple[int, ...]]  # token ids by prompt_id
 T = TypeVar("T")
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 # PyYAML's own rules read 010 as 8, 1:30 as 90 and yes as true; numbers too large for a float are

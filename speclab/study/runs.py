@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from speclab.record import Recorded
     from speclab.study.recording import Done, Engine, Job
 
-Texts = dict[str, tuple[int, ...]]  # token ids by prompt_id
+
 ONE_NODE: Facts = {"depth": 1, "branches": 1, "budget": 1}
 GREEDY: Facts = {"temperature": 0.0}
 SAMPLED: Facts = {"temperature": None}  # None: the profile's own (`Profile.sampled_temperature`)
