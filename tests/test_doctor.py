@@ -48,7 +48,7 @@ def test_what_is_wrong_with_a_model_is_said_with_what_to_do(tmp_path, random_fol
     )
     row = row_of(target=ModelSpec("no/model"))
     assert row.startswith("do") and "the hub does not provide it" in row
-    assert "\n    -> without a network put it under a folder and set SPECLAB_MODELS" in row
+    assert "put the model under a folder and set SPECLAB_MODELS" in row
     # weights that are made here and are not yet
     folder = shutil.copytree(random_folders[0], tmp_path / "model")
     spec = ModelSpec(str(folder))
@@ -78,7 +78,7 @@ def test_a_library_that_a_model_needs_and_that_does_not_load_is_said(
 ):
     monkeypatch.setattr(ModelFolder, trait, True)
     monkeypatch.setitem(sys.modules, package, None)
-    assert f"run `python -m speclab hosted install {option}`" in row_of()
+    assert option in row_of()
 
 
 def test_a_full_disk_is_said(monkeypatch):
@@ -106,7 +106,7 @@ def test_the_real_look_at_this_machine(capsys, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert main(["doctor", "--profile", "tiny"]) == 0
     said = capsys.readouterr().out
-    assert said.endswith("\n\ntiny: ready\n") and "pip check: " in said
+    assert said.endswith("\n\ntiny: ready\n") and "pip check has " in said
     rows = [line[:9] for line in said.splitlines()[:-2]]
     assert rows == ["ok  packa", "ok  targe", "ok  draft", "ok  disk:"]
     assert main(["doctor", "--profile", "tiny", "--set", "max_new_tokens=2000"]) == 1

@@ -14,7 +14,7 @@ from huggingface_hub import errors
 from huggingface_hub.utils import filter_repo_objects
 
 from speclab.__main__ import main
-from speclab.cli.doctor import examine
+from speclab.cli.doctor import answer, model
 from speclab.models import hub
 from speclab.models.folder import ModelFolder, cached
 from speclab.plain import ModelSpec
@@ -108,12 +108,12 @@ def test_no_weights_are_fetched_of_a_model_that_cannot_be_used(of_hub, capsys):
     assert "model.safetensors" not in of_hub.fetched
 
 
-def test_the_doctor_fetches_a_config_and_no_more(of_hub):
-    profile = load_profile("tiny", HUB_PAIR | {"device": "cuda:0"})
-    lines = list(examine(profile, {"cpu": 1e9, "cuda:0": 1e3}, True))
-    assert any(f"ok  model {NAME}: will be downloaded from the hub, " in line for line in lines)
-    [line] = [line for line in lines if "memory of cuda:0" in line]
-    assert line.startswith("do ") and "0.0 GB free" in line
+def test_the_doctor_fetches_a_config_and_no_more(of_hub, monkeypatch):
+    monkeypatch.setattr("speclab.models.pairs.free_bytes", lambda _: 1e9)
+    profile = load_profile("tiny", HUB_PAIR | {"device": "cpu", "max_prompt_tokens": 9})
+    row = answer("target", model, profile, "target")
+    assert row.startswith(f"do  target: {NAME} will be downloaded from the hub, ")
+    assert "1.0 GB are free on cpu\n    -> use another device" in row
     assert {*of_hub.fetched} == {"config.json"}
 
 

@@ -75,7 +75,7 @@ def test_what_is_recorded_here_is_studied_where_no_model_is(tmp_path):
 CALLS = """
 import sys
 from speclab.__main__ import main
-from speclab.study import place
+from speclab import place
 assert not sys.modules["speclab"].__file__.startswith(sys.argv[1])
 assert not place.RUNS.is_absolute() and not place.OUT.is_absolute(), "beside the study"
 for words in sys.argv[2:]:
@@ -127,7 +127,6 @@ def test_a_package_does_what_needs_no_clone_and_says_what_does(package, tmp_path
     )
     status = [int(line) for line in done.stdout.splitlines() if line.isdigit()]
     assert status == [*calls.values()], done.stdout + done.stderr
-    assert "ok  prompts: 200 in project" in done.stdout
     assert done.stderr.count("run this in a clone of the kit") == 2
 
 

@@ -420,7 +420,7 @@ def doctor(*, profile="smollm", set_=()):
 
     text, todo = report(load_profile(profile, parse_overrides(set_)))
     echo(*text.splitlines())
-    return bool(todo)
+    return int(todo > 0)
 
 
 @verb

@@ -43,7 +43,7 @@ def answer(subject: str, question: Callable[..., str], *about: Any) -> str:
 
 
 def packages() -> str:
-    """Are the kit's packages in their ranges? Also what `pip check` says, which may be about
+    """Are the kit's packages in their ranges? Also how much `pip check` says, which may be about
     packages that the kit does not use.
     """
     check_torchvision()
@@ -54,7 +54,8 @@ def packages() -> str:
     command = [sys.executable, "-m", "pip", "check"]
     done = subprocess.run(command, capture_output=True, text=True)
     versions = f"torch {version('torch')}, transformers {version('transformers')}"
-    return f"{versions}; pip check: {done.stdout[:120]}"
+    remarks = len(done.stdout.splitlines()) * bool(done.returncode)
+    return f"{versions}; pip check has {remarks} remarks"
 
 
 def gpu(device: str) -> str:

@@ -237,7 +237,7 @@ def facts_of(name):
     configs = []
     for which in MODELS:
         folder = ModelFolder.local(getattr(profile, which))
-        configs.append(folder.stated if folder else getattr(profile.notes, f"{which}_config"))
+        configs.append(folder.config if folder else getattr(profile.notes, f"{which}_config"))
     return facts | {
         "parameters": [parameters_of(config) for config in configs if OF_HEAD not in config]
     }
