@@ -12,11 +12,10 @@ import psutil
 import torch
 
 from speclab.model import Pair
-from speclab.plain import EncodedPrompt, Facts, notice
+from speclab.plain import EncodedPrompt, Facts, Texts, notice
 from speclab.record import Recorded, generate, record_prompts
 from speclab.study.pairs import load_pair
 from speclab.study.profiles import MODELS, Profile
-from speclab.study.runs import Texts
 
 SMALLEST = 8  # fewest packed tokens; if these do not fit into memory either, it is an error
 # prompts whose texts a CPU writes at once, because each step reads all weights from memory

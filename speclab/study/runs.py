@@ -36,6 +36,7 @@ from speclab.plain import (
     EncodedPrompt,
     Facts,
     ModelSpec,
+    Texts,
     checked,
     digest_of,
     near,
