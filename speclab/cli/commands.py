@@ -284,10 +284,14 @@ def decode(
 
     force: Start over and replace the result in the file --out.
     """
-    from speclab.cli.decode_file import decode_file, finished_lines, open_call
+    from speclab.cli.decode_file import READS, decode_file, finished_lines, open_call
     from speclab.study.pairs import load_pair
 
-    settings = load_profile(profile, parse_overrides(set_))
+    changes = parse_overrides(set_)
+    settings = load_profile(profile, changes)
+    for name in changes:
+        if name.partition(".")[0] not in READS:
+            raise ValueError(f"--set {name} has no effect on decode; omit it")
     call = open_call(settings, prompts, out, rule, shape, check, force)
     if len(finished_lines(call)[1]) < len(call.prompts):  # else nothing is loaded
         decode_file(call, load_pair(settings))
@@ -350,7 +354,7 @@ def reproduce(
     SET="",
     PARAMETERS="",
     out=None,
-    workers=None,
+    workers=2,
     fetch=False,
 ):
     """Run the notebooks that need it, and write the report.
@@ -365,17 +369,16 @@ def reproduce(
 
     parameter: Change a parameter of the notebooks, as --set.
 
-    workers: Number of notebooks that run at once; those that measure time run alone (default: 2, or
-    1 with less than 6 GB of free memory; at most one per core, and one if there is a GPU).
+    workers: Number of notebooks that run at once; those that measure time run alone, and so do all
+    if there is a GPU.
 
     fetch: First download missing weights of the profile's models.
     """
     from speclab.run import reproduce as runner
 
-    set_ += pairs_of_make(SET)
-    texts = runner.text_parameters(notebook)
-    values = parse_overrides(parameter + pairs_of_make(PARAMETERS), "--parameter", texts)
-    call = runner.open_call(profile, notebook, parse_overrides(set_), values, out)
+    overrides = parse_overrides(set_ + pairs_of_make(SET))
+    changes = parameter + pairs_of_make(PARAMETERS)
+    call = runner.open_call(profile, notebook, overrides, changes, out)
     if fetch:
         runner.fetch_weights(call)
     return runner.reproduce(call, workers)
@@ -398,14 +401,13 @@ def pair(*, profile="smollm", set_=()):
 def plan(*, profile="smollm", notebook=(), set_=()):
     """List the runs that the notebooks need, and their cost.
 
-    The cost is the tokens, time and bytes of runs that are not recorded yet. Downloads nothing.
+    The cost is the tokens and the time of runs that are not recorded yet. Downloads nothing.
     """
     from speclab.cli.run_plan import lines_of_plan
-    from speclab.run import parameters
+    from speclab.run.reproduce import open_call
 
-    settings = load_profile(profile, parse_overrides(set_))
-    parameters.of_profile(settings)
-    for line in lines_of_plan(settings, notebook):
+    call = open_call(profile, notebook, parse_overrides(set_), ())
+    for line in lines_of_plan(call.profile, [one.path for one in call.notebooks]):
         echo(line)
 
 
