@@ -211,45 +211,38 @@ def export(run, *, for_, c=None):
     measured by notebook 10 for the pair, or the draft's share of the weight bytes).
     """
     from speclab.cli import export
+    from speclab.cost import Costs
     from speclab.lab import choose
-    from speclab.logs import logs
+    from speclab.logs import log_gammas, logs
     from speclab.study import timing_runs
 
-    if logs.is_log(Path(run)):
-        _export_log(Path(run), for_, c)
-        return
-    recorded = export.run_named(run)
-    if reason := export.why_not(recorded, for_):
-        raise ValueError(reason)
-    found = timing_runs.costs_for(recorded, c)
-    rule = export.rule_of(recorded, for_)
-    longest = recorded.manifest["profile"]["max_new_tokens"]
-    gamma, said = choose.best_gamma(recorded.trace, found.costs, rule, longest)
-    echo(f"# {said}", f"# costs: {found.source}")
-    click.echo(export.commands(recorded, for_, gamma) or PLAIN_SERVER)
-
-
-def _export_log(folder: Path, engine: str, c: float | None) -> None:
-    """Print what `export` prints, from the folder of a log of chains at T = 0."""
-    from speclab.cli import export
-    from speclab.cost import Costs
-    from speclab.logs import log_gammas, logs
-
-    if c is None:
-        raise ValueError(
-            f"{folder} is a log, which names no models: --c must name the cost of a draft pass in "
-            "target passes"
+    if logs.is_log(run):
+        if c is None:
+            raise ValueError(
+                f"{run} is a log, which names no models: --c must name the cost of a draft pass in "
+                "target passes"
+            )
+        passes = logs.read_folder(run).passes
+        if reason := log_gammas.why_no_bounds(passes):
+            raise ValueError(f"{run}: {reason}")
+        gamma, said = log_gammas.gamma_to_try(passes, Costs.assumed(c))
+        echo(
+            f"# {said}",
+            f"# costs: assumed, c = {c:g}, v = 1 and o = 0",
+            "# holds for chains of a draft model at T = 0; TARGET and DRAFT stand for your models",
         )
-    log = logs.read_folder(folder)
-    if reason := log_gammas.why_no_bounds(log.passes):
-        raise ValueError(f"{folder}: {reason}")
-    gamma, said = log_gammas.gamma_to_try(log.passes, Costs.assumed(c))
-    echo(
-        f"# {said}",
-        f"# costs: assumed, c = {c:g}, v = 1 and o = 0",
-        "# holds for chains of a draft model at T = 0; TARGET and DRAFT stand for your models",
-    )
-    click.echo(export.commands_of_log(engine, gamma) or PLAIN_SERVER)
+        lines = export.commands_of_log(for_, gamma)
+    else:
+        recorded = export.run_named(run)
+        if reason := export.why_not(recorded, for_):
+            raise ValueError(reason)
+        found = timing_runs.costs_for(recorded, c)
+        rule = export.rule_of(recorded, for_)
+        longest = recorded.manifest["profile"]["max_new_tokens"]
+        gamma, said = choose.best_gamma(recorded.trace, found.costs, rule, longest)
+        echo(f"# {said}", f"# costs: {found.source}")
+        lines = export.commands(recorded, for_, gamma)
+    click.echo(lines or PLAIN_SERVER)
 
 
 @verb

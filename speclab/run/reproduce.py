@@ -274,8 +274,13 @@ def finish(call: Call, notebook: Notebook, status: str, error: str) -> None:
         drawn = kit.drawn_in(page.parent / "figures" / call.figures.name, name)
         replace_folder(kit.drawn_in(call.figures, name), drawn)
         page.replace(call.build / page.name)
-    facts = {"name": name, "status": status, "error": error}
-    facts |= {"digest": notebook.digest, "given": call.named | {"changes": notebook.of_call}}
+    facts = {
+        "name": name,
+        "status": status,
+        "error": error,
+        "digest": notebook.digest,
+        "given": call.named | {"changes": notebook.of_call},
+    }
     # the stamp comes last, because it vouches for page and figures
     runs.write_facts(call.build / f"{name}.json", facts, [])
     tell(name, status, error)
@@ -373,12 +378,11 @@ def write_report(call: Call) -> None:
 
 def fetch_weights(call: Call) -> None:
     """Download or convert weights that the profile's models lack, with progress. Models of the hub
-    are downloaded if a notebook that will run loads the pair itself.
+    are downloaded if a notebook of the call loads the pair itself.
     """
-    stale = [notebook.path for notebook in call.notebooks if not current(call, notebook)]
     try:
         pair.make(call.profile)
-        if any("load_pair(" in path.read_text("utf-8") for path in stale):
+        if any("load_pair(" in one.path.read_text("utf-8") for one in call.notebooks):
             pair.fetch_pair(call.profile)
     except (runs.RunError, ValueError, OSError) as error:
         print(f"{error}. {STILL}")
