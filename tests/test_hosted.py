@@ -117,10 +117,13 @@ def names_of(words):
     return [re.split("[<>=]", word)[0] for word in words if ">=" in word]
 
 
+SITE = ("sphinx", "myst-nb", "sphinx-book-theme", "sphinx-mathjax-offline")
+
+
 def test_on_both_hosts_nothing_is_missing(host):
     assert "no package is missing" in hosted.install() and host.calls == []
     hosted.install(reproduce=True)
-    assert {*names_of(host.calls[0])} <= {"papermill", "jupytext", "nbconvert", "nbformat"}
+    assert {*names_of(host.calls[0])} <= {"papermill", "jupytext", "nbconvert", "nbformat", *SITE}
 
 
 def test_only_what_is_out_of_range_moves_and_never_what_a_kernel_has_loaded(host):

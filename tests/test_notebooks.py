@@ -93,7 +93,7 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     ctx.answer("Yes.")
     _, _, picture, _, table, _ = shown
     assert picture.data == (ctx.figures / "by-domain.png").read_bytes()
-    caption = "Alpha by domain. 13 series share 12 looks: they repeat in order."
+    caption = "Alpha by domain."
     assert "| code | 0.512 |" in table.data and "math" not in table.data
     read = [json.loads((ctx.figures / f"{n}.json").read_text()) for n in ("captions", "numbers")]
     assert read == [{"by-domain": caption}, {"tau": 1.235, "pairs": 2, "answer": "Yes."}]

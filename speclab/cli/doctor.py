@@ -17,7 +17,7 @@ from typing import Any
 
 from speclab.cli.hosted import lacking, missing_package
 from speclab.models import hub
-from speclab.models.folder import ModelFolder
+from speclab.models.folder import check_torchvision
 from speclab.plain import one_line
 from speclab.show.notebook import limit_threads, quiet
 from speclab.study.profiles import MODELS, ROOT, Profile
@@ -46,6 +46,7 @@ def packages() -> str:
     """Are the kit's packages in their ranges? Also what `pip check` says, which may be about
     packages that the kit does not use.
     """
+    check_torchvision()
     if missing := lacking():
         raise ValueError(
             f"missing or out of range: {', '.join(missing)}; run `python -m speclab hosted install`"
@@ -79,8 +80,7 @@ def model(profile: Profile, which: str) -> str:
     from speclab.models.pairs import check_spec, device_of, free_bytes
 
     spec = getattr(profile, which)
-    check_spec(spec, profile.positions, profile.max_packed_tokens, which)
-    folder = ModelFolder.fetched(spec, weights=False)
+    folder = check_spec(spec, profile.positions, which)
     if folder.quantised:
         import_module("gptqmodel")
     if folder.is_head:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,7 @@ class ModelFolder:
         try:
             yield
         except Exception as error:
+            check_torchvision()
             is_module = isinstance(error, ImportError) and error.name  # `main` says what to do
             if type(error).__name__ == "OutOfMemoryError" or is_module:
                 raise
@@ -282,6 +284,22 @@ class ModelFolder:
                 f"{self.path}: its files cannot be used ({said[:300]}); {MEND}, run `pip check`, "
                 "or use another dtype, backend or model"
             ) from error
+
+
+def check_torchvision() -> None:
+    """ValueError for an installed torchvision that does not fit torch. transformers imports it with
+    every model, and then fails for all models. speclab itself does not need it.
+    """
+    try:
+        import torchvision  # noqa: F401
+    except ModuleNotFoundError:
+        return
+    except Exception as error:
+        raise ValueError(
+            f"torchvision does not fit torch {version('torch')} ({error}), so transformers can "
+            "import no model; run `pip uninstall torchvision`, or install the release for this "
+            "torch"
+        ) from None
 
 
 def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
