@@ -94,7 +94,7 @@ def test_what_a_config_refuses_is_said_by_every_verb(study, tmp_path, capsys, pl
     assert refusal.startswith(f"{which} {tmp_path / 'other'}: ")
     assert main(["plan", "--notebook", "02", *options]) == 0
     said = capsys.readouterr().out
-    assert f"Cannot be recorded: {refusal}" in said and "to record" not in said
+    assert f"cannot be recorded: {refusal}" in said and "to record" not in said
     assert main(["record", "--out", str(out), *options]) == 2
     assert capsys.readouterr().err.strip() == f"speclab: {refusal}"
     assert not out.exists() and not (tmp_path / "runs").exists()
@@ -119,7 +119,7 @@ def test_a_plan_says_which_runs_do_not_fit(study, capsys):
     notebooks = ["--notebook", "06", "--notebook", "10"]
     assert main(["plan", *notebooks, *options]) == 0
     said = capsys.readouterr().out
-    assert re.search("Cannot be recorded: draft .* allows 125 positions, but 128 are needed", said)
+    assert re.search("cannot be recorded: draft .* allows 125 positions, but 128 are needed", said)
     cells = {line.split()[0]: line for line in said.splitlines() if "  " in line}
     assert "to record" in cells["greedy"] and "cannot be recorded" in cells["chain"]
     assert "1 run to record" in said

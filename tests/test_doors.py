@@ -104,6 +104,7 @@ COMMANDS = {
         "--set max_new_token=3": "did you mean 'max_new_tokens'",
         "--set sed=1 --set nonsense=2": "'nonsense'",
         "--set seed=[1": "seed=[1",
+        "--set depth=2": "depth has no effect on decode",
         "--rule rejection --set temperature=1e-5": "temperature=1e-05",
         "--rule rejection --set temperature=1 --shape tree:3,2,8": "tree",
         "--rule rejection --set temperature=1 --check": "--check",

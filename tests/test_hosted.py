@@ -191,3 +191,12 @@ def test_git_never_rewrites_a_file_whose_digest_is_known():
 def test_on_a_host_make_wants_the_active_environment(variable):
     done = called("make", "reproduce", **{variable: "1"})
     assert done.returncode == 2 and "make reproduce VENV=" in done.stderr
+
+
+@pytest.mark.parametrize("out", ["new", ""])
+def test_a_reproduced_notebook_stays_where_its_study_names_files(out, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPECLAB_OUT", out)
+    monkeypatch.delenv("SPECLAB_REPO", raising=False)
+    hosted.prepare()
+    assert Path.cwd() == (tmp_path if out else ROOT)

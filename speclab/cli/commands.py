@@ -211,45 +211,38 @@ def export(run, *, for_, c=None):
     measured by notebook 10 for the pair, or the draft's share of the weight bytes).
     """
     from speclab.cli import export
+    from speclab.cost import Costs
     from speclab.lab import choose
-    from speclab.logs import logs
+    from speclab.logs import log_gammas, logs
     from speclab.study import timing_runs
 
-    if logs.is_log(Path(run)):
-        _export_log(Path(run), for_, c)
-        return
-    recorded = export.run_named(run)
-    if reason := export.why_not(recorded, for_):
-        raise ValueError(reason)
-    found = timing_runs.costs_for(recorded, c)
-    rule = export.rule_of(recorded, for_)
-    longest = recorded.manifest["profile"]["max_new_tokens"]
-    gamma, said = choose.best_gamma(recorded.trace, found.costs, rule, longest)
-    echo(f"# {said}", f"# costs: {found.source}")
-    click.echo(export.commands(recorded, for_, gamma) or PLAIN_SERVER)
-
-
-def _export_log(folder: Path, engine: str, c: float | None) -> None:
-    """Print what `export` prints, from the folder of a log of chains at T = 0."""
-    from speclab.cli import export
-    from speclab.cost import Costs
-    from speclab.logs import log_gammas, logs
-
-    if c is None:
-        raise ValueError(
-            f"{folder} is a log, which names no models: --c must name the cost of a draft pass in "
-            "target passes"
+    if logs.is_log(run):
+        if c is None:
+            raise ValueError(
+                f"{run} is a log, which names no models: --c must name the cost of a draft pass in "
+                "target passes"
+            )
+        passes = logs.read_folder(run).passes
+        if reason := log_gammas.why_no_bounds(passes):
+            raise ValueError(f"{run}: {reason}")
+        gamma, said = log_gammas.gamma_to_try(passes, Costs.assumed(c))
+        echo(
+            f"# {said}",
+            f"# costs: assumed, c = {c:g}, v = 1 and o = 0",
+            "# holds for chains of a draft model at T = 0; TARGET and DRAFT stand for your models",
         )
-    log = logs.read_folder(folder)
-    if reason := log_gammas.why_no_bounds(log.passes):
-        raise ValueError(f"{folder}: {reason}")
-    gamma, said = log_gammas.gamma_to_try(log.passes, Costs.assumed(c))
-    echo(
-        f"# {said}",
-        f"# costs: assumed, c = {c:g}, v = 1 and o = 0",
-        "# holds for chains of a draft model at T = 0; TARGET and DRAFT stand for your models",
-    )
-    click.echo(export.commands_of_log(engine, gamma) or PLAIN_SERVER)
+        lines = export.commands_of_log(for_, gamma)
+    else:
+        recorded = export.run_named(run)
+        if reason := export.why_not(recorded, for_):
+            raise ValueError(reason)
+        found = timing_runs.costs_for(recorded, c)
+        rule = export.rule_of(recorded, for_)
+        longest = recorded.manifest["profile"]["max_new_tokens"]
+        gamma, said = choose.best_gamma(recorded.trace, found.costs, rule, longest)
+        echo(f"# {said}", f"# costs: {found.source}")
+        lines = export.commands(recorded, for_, gamma)
+    click.echo(lines or PLAIN_SERVER)
 
 
 @verb
@@ -284,10 +277,14 @@ def decode(
 
     force: Start over and replace the result in the file --out.
     """
-    from speclab.cli.decode_file import decode_file, finished_lines, open_call
+    from speclab.cli.decode_file import READS, decode_file, finished_lines, open_call
     from speclab.study.pairs import load_pair
 
-    settings = load_profile(profile, parse_overrides(set_))
+    changes = parse_overrides(set_)
+    settings = load_profile(profile, changes)
+    for name in changes:
+        if name.partition(".")[0] not in READS:
+            raise ValueError(f"--set {name} has no effect on decode; omit it")
     call = open_call(settings, prompts, out, rule, shape, check, force)
     if len(finished_lines(call)[1]) < len(call.prompts):  # else nothing is loaded
         decode_file(call, load_pair(settings))
@@ -350,7 +347,7 @@ def reproduce(
     SET="",
     PARAMETERS="",
     out=None,
-    workers=None,
+    workers=2,
     fetch=False,
 ):
     """Run the notebooks that need it, and write the report.
@@ -365,17 +362,16 @@ def reproduce(
 
     parameter: Change a parameter of the notebooks, as --set.
 
-    workers: Number of notebooks that run at once; those that measure time run alone (default: 2, or
-    1 with less than 6 GB of free memory; at most one per core, and one if there is a GPU).
+    workers: Number of notebooks that run at once; those that measure time run alone, and so do all
+    if there is a GPU.
 
     fetch: First download missing weights of the profile's models.
     """
     from speclab.run import reproduce as runner
 
-    set_ += pairs_of_make(SET)
-    texts = runner.text_parameters(notebook)
-    values = parse_overrides(parameter + pairs_of_make(PARAMETERS), "--parameter", texts)
-    call = runner.open_call(profile, notebook, parse_overrides(set_), values, out)
+    overrides = parse_overrides(set_ + pairs_of_make(SET))
+    changes = parameter + pairs_of_make(PARAMETERS)
+    call = runner.open_call(profile, notebook, overrides, changes, out)
     if fetch:
         runner.fetch_weights(call)
     return runner.reproduce(call, workers)
@@ -398,14 +394,13 @@ def pair(*, profile="smollm", set_=()):
 def plan(*, profile="smollm", notebook=(), set_=()):
     """List the runs that the notebooks need, and their cost.
 
-    The cost is the tokens, time and bytes of runs that are not recorded yet. Downloads nothing.
+    The cost is the tokens and the time of runs that are not recorded yet. Downloads nothing.
     """
     from speclab.cli.run_plan import lines_of_plan
-    from speclab.run import parameters
+    from speclab.run.reproduce import open_call
 
-    settings = load_profile(profile, parse_overrides(set_))
-    parameters.of_profile(settings)
-    for line in lines_of_plan(settings, notebook):
+    call = open_call(profile, notebook, parse_overrides(set_), ())
+    for line in lines_of_plan(call.profile, [one.path for one in call.notebooks]):
         echo(line)
 
 

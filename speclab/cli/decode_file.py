@@ -26,6 +26,22 @@ from speclab.study.prompts import read_prompts
 from speclab.study.runs import output_file
 
 BEGIN = b'{"settings": "'  # of every line
+# the parameters of a profile that decide what is decoded
+READS = (
+    "target",
+    "draft",
+    "dtype",
+    "device",
+    "backend",
+    "template",
+    "max_prompt_tokens",
+    "truncate",
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+)
 
 
 @dataclass(frozen=True)

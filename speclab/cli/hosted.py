@@ -25,10 +25,11 @@ LAST = 1500  # characters of pip's output, printed if it fails
 
 
 def prepare() -> None:
-    """Go to the root of the kit, which an installed package has not. With SPECLAB_REPO, from which
-    the cell clones the kit, also install missing packages. SystemExit: it failed.
+    """Go to the root of the kit, which an installed package has not; under `make reproduce`, stay
+    in its folder, as a study may name files there. With SPECLAB_REPO, from which the cell clones
+    the kit, also install missing packages. SystemExit: it failed.
     """
-    if not IS_INSTALLED:
+    if not (IS_INSTALLED or os.environ.get("SPECLAB_OUT")):
         os.chdir(ROOT)
     if os.environ.get("SPECLAB_REPO"):
         try:

@@ -18,7 +18,6 @@ from speclab.cli import doctor
 from speclab.estimates import counted
 from speclab.models.folder import ModelFolder
 from speclab.plain import Facts, near, say_once
-from speclab.show import notebook as kit
 from speclab.study import runs
 from speclab.study.profiles import MODELS, ROOT, Profile
 from speclab.study.prompts import HUB_SETS
@@ -36,7 +35,6 @@ FORMER = {
 }
 REUSED = ("12", "13", "14")  # numbers that name another notebook than before
 JUDGED = "judged_prompts_per_domain"  # a parameter of 08
-DECLARED = re.compile(r"^RUNS = (\[[^]]*\])", re.MULTILINE)
 
 
 def other_sets(profile: Profile) -> list[str]:
@@ -98,11 +96,16 @@ def chosen(wanted: Sequence[str], root: Path = ROOT) -> list[Path]:
     return sorted(found) or paths
 
 
+def listed(name: str, *sources: str) -> list[str]:
+    """The plain texts in the lists with this name, such as RUNS, of sources in Python."""
+    lists = re.findall(rf"^{name} = (\[[^]]*\])", "\n".join(sources), re.MULTILINE)
+    return [text for one in lists for text in ast.literal_eval(one)]
+
+
 def declared(notebook: Path) -> list[str]:
     """What a notebook's RUNS declares, by its .py; nothing for one without such a list."""
     source = notebook.with_suffix(".py")
-    found = DECLARED.search(source.read_text(encoding="utf-8")) if source.is_file() else None
-    return [*ast.literal_eval(found[1])] if found else []
+    return listed("RUNS", source.read_text("utf-8")) if source.is_file() else []
 
 
 def kinds_named(profile: Profile, names: Iterable[str]) -> list[str]:
@@ -153,48 +156,38 @@ def can_be_found(profile: Profile) -> bool:
 # ---- the page ------------------------------------------------------------------------------------
 
 
-def recording_rate(profile: Profile) -> tuple[float, ...]:
-    """The seconds and bytes per token of the longest run of the profile's models that was recorded
-    on this machine; () if there is no such run.
+def recording_rate(profile: Profile) -> float:
+    """The seconds per token of the longest run of the profile's models that was recorded on this
+    machine; 0 if there is no such run.
     """
     wanted = [getattr(profile, name).path for name in MODELS]
-    known: list[tuple[float, ...]] = []
+    known = [(1, 0.0)]
     for path in runs.RUNS.glob("*/manifest.json"):
         facts = runs.manifest_of(path.parent)  # None is reported when its run is read
         if facts and [facts["profile"][name]["path"] for name in MODELS] == wanted:
-            size = sum(file.stat().st_size for file in path.parent.rglob("*"))
-            known.append((facts["rows"]["trace"], facts["time_s"], size))
-    tokens, *spent = max(known, default=(1,))
-    return tuple(value / tokens for value in spent)
+            known.append((facts["rows"]["trace"], facts["time_s"]))
+    tokens, seconds = max(known)
+    return seconds / tokens
 
 
-def cost(tokens: int, rate: tuple[float, ...]) -> str:
-    """The tokens of recordings, and about their minutes and bytes."""
-    if not rate:
-        return f"{tokens:,} tokens, time and size unknown"
-    seconds, size = (value * tokens for value in rate)
-    return f"{tokens:,} tokens, about {seconds / 60:.1f} min and {size / 1e6:.1f} MB"
+def cost(tokens: int, rate: float) -> str:
+    """The tokens of recordings, and about their minutes."""
+    minutes = f"about {tokens * rate / 60:.1f} min" if rate else "time unknown"
+    return f"{tokens:,} tokens, {minutes}"
 
 
-def where(run: PlannedRun, rate: tuple[float, ...]) -> str:
+def where(run: PlannedRun, rate: float) -> str:
     """Where a run is, or what recording it takes."""
     if not run.here:
-        return "cannot be recorded" if run.refused else f"to record: {cost(run.tokens, rate)}"
+        refused = f"cannot be recorded: {run.refused}"
+        return refused if run.refused else f"to record: {cost(run.tokens, rate)}"
     place = "recorded" if run.here.folder.is_relative_to(runs.RUNS) else "shipped"
     return f"{place}: {'part of ' * isinstance(run.here, runs.Part)}{run.here.folder.name}"
 
 
-def lines_of_plan(profile: Profile, wanted: Sequence[str]) -> Iterator[str]:
-    """The lines of the plan for the notebooks with these numbers or names (none: all)."""
-    # notebooks, by what the profile lacks for them
-    lacks = {
-        path: kit.lacks(path.stem, profile, profile.notebooks.get(path.stem, {}).get(JUDGED, 0))
-        for path in chosen(wanted)
-    }
-    # what is wrong with prompts is said before the first line
-    sizes = runs.sizes_of(profile)
-    runs.sets_asked(profile, sizes)
-    planned = runs_asked(profile, [path for path, reason in lacks.items() if not reason])
+def lines_of_plan(profile: Profile, notebooks: Sequence[Path]) -> Iterator[str]:
+    """The lines of the plan for these notebooks."""
+    planned, sizes = runs_asked(profile, notebooks), runs.sizes_of(profile)
     yield (
         f"{profile.name}: {sum(sizes.values())} prompts in {counted(len(sizes), 'domain')}, up to "
         f"{profile.max_new_tokens} tokens each, at T = 0 and T = {profile.sampled_temperature:g}."
@@ -202,20 +195,15 @@ def lines_of_plan(profile: Profile, wanted: Sequence[str]) -> Iterator[str]:
 
     # the runs, and what the missing ones take together
     rate = recording_rate(profile)
-    width = max((len(run.kind) for run in planned), default=0)
     for run in planned:
-        yield f"{run.kind:<{width}}  {' '.join(run.notebooks):<35}  {where(run, rate)}"
+        yield f"{run.kind:<24}  {' '.join(run.notebooks):<35}  {where(run, rate)}"
     missing = [run.tokens for run in planned if not (run.here or run.refused)]
     if missing:
         yield f"{counted(len(missing), 'run')} to record: {cost(sum(missing), rate)}."
-    elif not any(run.refused for run in planned):
-        yield "All runs are available."
     if not can_be_found(profile):
         yield "Some may be recorded already; this is unknown until the prompts are downloaded."
 
-    # what stands in the way
-    yield from dict.fromkeys(f"Cannot be recorded: {run.refused}" for run in planned if run.refused)
-    yield from (f"Left out: {path.stem} {reason}" for path, reason in lacks.items() if reason)
+    # the models
     for which in MODELS:
         if ModelFolder.whole(spec := getattr(profile, which)):
             yield doctor.answer(which, doctor.model, profile, which)

@@ -93,15 +93,15 @@ def of_profile(profile: Profile) -> dict[str, Facts]:
         for name in values.keys() & WHY_GONE - known.keys():
             notice(f"{profile.name}: {notebook}: {name!r} is ignored: {WHY_GONE[name]}")
             del given[name]
-        check_names(given, known)
         values_of(given, known)
     return found
 
 
 def values_of(given: Facts, known: dict[str, Parameter]) -> Facts:
-    """The values of all parameters, given ones before defaults. Raises ValueError for a value that
-    has another type than the default, or is not allowed.
+    """The values of all parameters, given ones before defaults. Raises ValueError for an unknown
+    name, and for a value that has another type than the default, or is not allowed.
     """
+    check_names(given, known)
     values = {name: given.get(name, parameter.default) for name, parameter in known.items()}
     for name, (usual, allowed) in known.items():
         if not is_allowed(values[name], usual, allowed, values):

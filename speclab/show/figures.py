@@ -28,7 +28,6 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from speclab.estimates import NUMBERS
 from speclab.show import style
 
-READS = ["$SPECLAB_STYLE"]
 STYLE = "SPECLAB_STYLE"  # environment variable: a reader's own style file, for all figures
 PANEL = 1.4  # smallest width of a panel, in inches
 FORMULA = 13  # points, as large as the text of a page
