@@ -1,7 +1,7 @@
 """Lossless speculative decoding. Each block is drafted (a chain, a tree or a copy), scored in one
 target pass, verified and committed; then both caches are rolled back.
 
-This module reaches the pair only through `speclab.models.model`, and the rules only through
+This module reaches the pair only through `speclab.model`, and the rules only through
 `speclab.verify`. It yields one `Step` per target pass.
 """
 

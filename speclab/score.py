@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from speclab.plain import Array
-from speclab.study.prompts import DOMAINS
+from speclab.plain import DOMAINS, Array
 
 ALL, POOLED = "all", "pooled"
 
