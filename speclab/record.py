@@ -55,12 +55,12 @@ def _read(
     model: LanguageModel, tokens: Sequence[int], features: Tensor | None = None
 ) -> tuple[Tensor, KVCache]:
     """Hidden states [n, d] of a text of n tokens from one pass, and its cache. features: the
-    target's, for a head.
+    target's [1, n, taps x d], for a head.
     """
     model.check_ids(tokens)
     cache = model.cache(len(tokens))
     if features is not None:
-        cache.take(features)
+        cache.take(features[0, :-1])
     return model.forward(torch.tensor([tokens]), cache)[0], cache
 
 
@@ -211,11 +211,11 @@ def _rows(
     """A few rows of hidden states at a time, with their tokens, on the target's device."""
     device = hidden[0].device
     kept = None if pair.draft.kept is None else pair.draft.kept.to(device)
-    for above, below, word in zip(*(x.split(ROWS) for x in (*hidden, token)), strict=True):
+    for above, below, word in zip(*(torch.split(x, ROWS) for x in (*hidden, token)), strict=True):
         l_p, l_q = pair.target.logits(above), pair.draft.kept_logits(below)
         few = ROWS if l_p.is_cuda else max(1, CACHED // l_p.shape[1])
         together = l_p, l_q.to(device), word.to(device)
-        for p, q, words in zip(*(x.split(few) for x in together), strict=True):
+        for p, q, words in zip(*(torch.split(x, few) for x in together), strict=True):
             yield _Distributions(p, q, kept, sampling), words
 
 
@@ -249,7 +249,7 @@ def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Ten
     sizes = [len(run.parents) for run in tree.levels[1 : depth + 1]]  # one pass per level
     sees = torch.from_numpy(level.sees)
     position = torch.eye(count, dtype=torch.bool)
-    ancestors = [torch.kron(position, block).bool() for block in torch.split(sees, sizes, 1)]
+    ancestors = [torch.kron(position, block) for block in torch.split(sees, sizes, 1)]
     own = torch.cat(ancestors, 1).expand(batch, -1, -1)
     prefix = torch.arange(trunk_length) < contexts[..., None]
     return torch.cat([prefix.repeat_interleave(len(level.parents), 1), own], 2)
@@ -284,7 +284,7 @@ def _tree_rows(
             rows = _rows(pair, hidden, tokens.flatten(), sampling)
             children = _stacked([part.children(width) for part, _ in rows])
         for name, values in children.items():
-            of_level = values.unflatten(0, (-1, k))[:, level.row, level.rank]
+            of_level = torch.unflatten(values, 0, (-1, k))[:, level.row, level.rank]
             columns[name] = torch.cat([columns[name], of_level], 1)
     for cache in caches:
         cache.crop(trunk_length)
@@ -300,7 +300,7 @@ def _block_rows(
     """
     text, trunk_length = trace["token"].to(draft.device), cache.length
     chunks = []
-    for place in torch.arange(len(text)).split(few):  # of the blocks' first tokens
+    for place in torch.split(torch.arange(len(text)), few):  # of the blocks' first tokens
         contexts = trunk_length + 1 - len(text) + place
         token, ranks, chances = text[place], [trace["draft_rank"][place]], [trace["q_token"][place]]
         for depth in range(1, LONGEST):
@@ -353,42 +353,43 @@ def record_prompts(
     # how many prompts share their passes; a head runs over one text at a time
     size = 1 if pair.draft.by_start else max(1, trees // max(lengths))
     if size < len(prompts):
-        starts = range(0, len(prompts), size)
-        parts = [(prompts[at : at + size], texts[at : at + size]) for at in starts]
-        each = [record_prompts(pair, *part, tree, sampling, max_packed_tokens) for part in parts]
-        return [recorded for part in each for recorded in part]
+        how = tree, sampling, max_packed_tokens
+        first = record_prompts(pair, prompts[:size], texts[:size], *how)
+        return first + record_prompts(pair, prompts[size:], texts[size:], *how)
     # one pass of each model over each text; the last states predict its tokens
-    hidden: tuple[list[Tensor], list[Tensor]] = [], []
-    caches: tuple[list[KVCache], list[KVCache]] = [], []
+    read = []
     for prompt, text in zip(prompts, texts, strict=True):
-        tokens, features = (*prompt.ids, *text[:-1]), None
-        for model, states, of_model in zip(models, hidden, caches, strict=True):
-            state, cache = _read(model, tokens, features)
-            states.append(state[-len(text) :])
-            of_model.append(cache)
-            if model.features is not None:
-                features = model.features[0, :-1]
+        tokens = (*prompt.ids, *text[:-1])
+        above, of_target = _read(pair.target, tokens)
+        below, of_draft = _read(pair.draft, tokens, pair.target.features)
+        read.append((above[-len(text) :], below[-len(text) :], of_target, of_draft))
+    above_all, below_all, *caches = zip(*read, strict=True)
     # what the trace says of each position, and the first level of its tree
     words = torch.tensor([token for text in texts for token in text])
     top, width = min(TOP, pair.draft.tokens_said), max(1, int(tree.width[0]))
     rows = [
         (part.trace(token, top), part.children(width))
-        for part, token in _rows(pair, [*map(torch.cat, hidden)], words, sampling)
+        for part, token in _rows(
+            pair, [torch.cat(above_all), torch.cat(below_all)], words, sampling
+        )
     ]
     trace, roots = (_stacked([*parts]) for parts in zip(*rows, strict=True))
     if pair.draft.by_start:
         trace |= _block_rows(pair.draft, caches[1][0], trace, sampling, max_packed_tokens)
     # a tree at each position, several trees in a pass. Shorter texts are padded with the last row
-    row = pad_sequence(torch.arange(len(words)).split(lengths), True, padding_value=-1)
+    own_rows = [*torch.split(torch.arange(len(words)), lengths)]
+    row = pad_sequence(own_rows, True, padding_value=-1)
     few = max(1, trees // len(prompts))
     joined = [_joined(model, of, few * inner) for model, of in zip(models, caches, strict=True)]
     begins = torch.tensor([[len(prompt.ids)] for prompt in prompts])
     contexts = (begins + torch.arange(max(lengths))).clamp(max=joined[0].length)
     chunks = []
-    for some, after in zip(row.split(few, 1), contexts.split(few, 1), strict=True):
+    for some, after in zip(*(torch.split(x, few, 1) for x in (row, contexts)), strict=True):
         own = {name: values[some.flatten()] for name, values in roots.items()}
         chunk = _tree_rows(pair, tree, joined, own, after, sampling)
-        chunks.append({name: value.unflatten(0, some.shape) for name, value in chunk.items()})
+        chunks.append(
+            {name: torch.unflatten(value, 0, some.shape) for name, value in chunk.items()}
+        )
     nodes = {name: torch.cat([chunk[name] for chunk in chunks], 1)[row >= 0] for name in roots}
     # one record per prompt
     ends = np.cumsum(lengths)

@@ -285,8 +285,7 @@ def jointly(
     columns = [*prompts.domains, ALL, POOLED]
     values, notes = {}, {}
     for rows, (name, (frame, estimator)) in zip(of_frame, questions.items(), strict=True):
-        present = np.unique(rows)
-        missing = len(prompts.domain) - len(present)
+        missing = len(prompts.domain) - len(np.unique(rows))
         if same and missing:
             raise ValueError(
                 f"{name}: {missing} prompts are missing that another frame has. Pass frames with "

@@ -83,7 +83,14 @@ def _load(spec: ModelSpec, folder: ModelFolder, context: int, packed: int) -> Ne
     """The network in a folder with weights."""
     device = device_of(spec)
     dtype = getattr(torch, spec.dtype_on(device.type))
-    check_memory(folder, device, dtype)
+    # float32 doubles weights of 16 bits, and on a CPU `Projection` keeps a second layout
+    need = folder.bytes * (1 + (dtype == torch.float32)) / 1e9
+    free = free_bytes(device) / 1e9
+    if need > free:
+        raise ValueError(
+            f"{folder.path.name} needs about {need:.2f} GB on {device}, but {free:.2f} GB are "
+            "free; use a smaller pair, 4 bit, or another device"
+        )
     wrong: list[str] = []
     with folder.used():
         if folder.quantised:
@@ -148,17 +155,6 @@ def free_bytes(device: torch.device) -> int:
         return psutil.virtual_memory().available
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return torch.cuda.mem_get_info(device)[0] + kept
-
-
-def check_memory(folder: ModelFolder, device: torch.device, dtype: torch.dtype) -> None:
-    """ValueError if the weights are larger than the free memory of their device."""
-    twice = device.type == "cpu" and dtype == torch.float32  # `Projection` keeps a second layout
-    need, free = folder.bytes * (1 + twice) / 1e9, free_bytes(device) / 1e9
-    if need > free:
-        raise ValueError(
-            f"{folder.path.name} needs about {need:.2f} GB on {device}, but {free:.2f} GB are "
-            "free; use a smaller pair, 4 bit, or another device"
-        )
 
 
 # ---- the network ---------------------------------------------------------------------------------
