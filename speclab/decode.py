@@ -1,7 +1,7 @@
 """Lossless speculative decoding. Each block is drafted (a chain, a tree or a copy), scored in one
 target pass, verified and committed; then both caches are rolled back.
 
-This module reaches the pair only through `speclab.models.model`, and the rules only through
+This module reaches the pair only through `speclab.model`, and the rules only through
 `speclab.verify`. It yields one `Step` per target pass.
 """
 
@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from speclab.draft import Proposal, propose
-from speclab.model import KVCache, over_trunk, wait_for
-from speclab.model import LanguageModel as LanguageModel
-from speclab.model import Pair as Pair
+from speclab.model import KVCache, LanguageModel, Pair, over_trunk, wait_for
 from speclab.plain import Array, EncodedPrompt
 from speclab.sampling import Sampling, check_finite, probabilities, rank_key
 from speclab.shapes import Shape

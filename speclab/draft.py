@@ -104,9 +104,12 @@ def _static(
     for depth, level in enumerate(tree.levels):
         run += level.parents.tolist()
         logits = text.logits_after(tokens[level.parents], level.sees)
-        if stop and _stops(stop, probabilities(logits[0], sampling)):
-            tree = tree.upto(depth)
-            break
+        if stop:
+            first = probabilities(logits[0], sampling)
+            by_best = stop.measure == "confidence"
+            if first.max() < stop.threshold if by_best else entropy(first) > stop.threshold:
+                tree = tree.upto(depth)
+                break
         widest = int(level.widths.max())
         if rng is None or q is None:
             children = rank_key(logits).topk(widest).indices
@@ -121,13 +124,6 @@ def _static(
         tokens[level.children] = words[level.row, level.rank]
     kept = tree.size + 1
     return Proposal(tree, tokens[:kept], None if q is None else q[:kept], run)
-
-
-def _stops(rule: StopRule, q: Tensor) -> bool:
-    """True if no further token should be drafted, given q [vocab]."""
-    if rule.measure == "confidence":
-        return bool(q.max() < rule.threshold)
-    return bool(entropy(q) > rule.threshold)
 
 
 def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Proposal:

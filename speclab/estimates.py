@@ -1,8 +1,8 @@
 """Tables of estimates with intervals: select rows, format cells, compare, and write sentences.
 
 Every number that a notebook computes and shows is in an `Estimates`. This module uses no model and
-no figure: `speclab.stats` computes the numbers, `speclab.show.figures` draws them. Intervals are 95
-% intervals over resampled prompts.
+no figure. `speclab.stats` computes the numbers. Intervals are 95 % intervals over resampled
+prompts.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

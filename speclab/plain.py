@@ -24,6 +24,8 @@ Array = np.ndarray[Any, np.dtype[Any]]  # docstrings state shape and kind
 Facts = dict[str, Any]  # the content of a file: plain values by name
 Texts = dict[str, tuple[int, ...]]  # token ids by prompt_id
 T = TypeVar("T")
+# of the kit's and the paper's prompts; a user's file names its own domains
+DOMAINS = ("code", "math", "reasoning", "chat")
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 # PyYAML's own rules read 010 as 8, 1:30 as 90 and yes as true; numbers too large for a float are
 # text here

@@ -51,26 +51,34 @@ class Recorded:
 # ---- 1. the target's own text --------------------------------------------------------------------
 
 
+def _read(
+    model: LanguageModel, tokens: Sequence[int], features: Tensor | None = None
+) -> tuple[Tensor, KVCache]:
+    """Hidden states [n, d] of a text of n tokens from one pass, and its cache. features: the
+    target's [1, n, taps x d], for a head.
+    """
+    model.check_ids(tokens)
+    cache = model.cache(len(tokens))
+    if features is not None:
+        cache.take(features[0, :-1])
+    return model.forward(torch.tensor([tokens]), cache)[0], cache
+
+
 def _joined(model: LanguageModel, caches: Sequence[KVCache], room: int) -> KVCache:
     """One cache of several texts, a row of the batch each, with zeros after the shorter ones, and
     with `room` for further tokens. The caches are emptied.
     """
     if len(caches) == 1:
         return caches[0]
-    longest = max(cache.length for cache in caches)
-    joined = model.cache(longest + room)
+    joined = model.cache()
+    joined.length = max(cache.length for cache in caches)
+    slots = joined.length + room
     for layer in list(caches[0].layers):
-        buffers = [(cache.length, cache.layers.pop(layer)) for cache in caches]
+        keys_and_values = zip(*(cache.layers.pop(layer) for cache in caches), strict=True)
         joined.layers[layer] = [
-            torch.cat(
-                [
-                    pad(both[which][..., :length, :], (0, 0, 0, longest + room - length))
-                    for length, both in buffers
-                ]
-            )
-            for which in (0, 1)
+            torch.cat([pad(part, (0, 0, 0, slots - part.shape[-2])) for part in parts])
+            for parts in keys_and_values
         ]
-    joined.length = longest
     return joined
 
 
@@ -90,13 +98,10 @@ def generate(
     shared vocabulary.
     """
     # one pass over each prompt; then all prompts in one cache
-    caches, states = [], []
-    for prompt in prompts:
-        model.check_ids(prompt.ids)
-        model.check_length(len(prompt.ids) + max_new_tokens)
-        caches.append(model.cache(len(prompt.ids)))
-        states.append(model.forward(torch.tensor([prompt.ids]), caches[-1])[:, -1:])
-    cache, hidden = _joined(model, caches, max_new_tokens), torch.cat(states)
+    model.check_length(max(len(prompt.ids) for prompt in prompts) + max_new_tokens)
+    states, caches = zip(*(_read(model, prompt.ids) for prompt in prompts), strict=True)
+    hidden = torch.stack([state[-1:] for state in states])
+    cache = _joined(model, caches, max_new_tokens)
     # a token sees its prompt and the text so far, which begins after the longest prompt
     device, longest = model.device, cache.length
     lengths = torch.tensor([[len(prompt.ids)] for prompt in prompts], device=device)
@@ -132,11 +137,13 @@ class _Distributions:
     """Rows of both models: logits `l_p` [rows, vocab] and `l_q` [rows, m], probabilities `p` and
     `q`, keys of ranks, and entropies.
 
-    said: the token ids of the draft's columns, if it is trimmed; a last column then stands for all
+    kept: the token ids of the draft's columns, if it is trimmed; a last column then stands for all
     tokens that it cannot output.
     """
 
-    def __init__(self, l_p: Tensor, l_q: Tensor, said: Tensor | None, sampling: Sampling):
+    def __init__(self, l_p: Tensor, l_q: Tensor, kept: Tensor | None, sampling: Sampling):
+        if kept is not None:
+            l_q = pad(l_q, (0, 1), value=-torch.inf)
         self.p, self.q = probabilities(l_p, sampling), probabilities(l_q, sampling)
         self.key_p, self.key_q = rank_key(l_p), rank_key(l_q)
         # logarithms of at least LEAST, so that 0 log 0 = 0
@@ -144,36 +151,36 @@ class _Distributions:
         self.p_log_p = _dot(self.p, log_p)
         entropy = -_dot(self.q, self.log_q)
         self.entropies = {"target_entropy": -self.p_log_p, "draft_entropy": entropy}
-        self.said = said
+        self.kept = kept
 
     def best_of_draft(self, count: int) -> tuple[Tensor, Tensor]:
         """The draft's `count` best tokens [rows, count]: their columns, and their ids."""
         columns = self.key_q.topk(count).indices
-        return columns, columns if self.said is None else self.said[columns]
+        return columns, columns if self.kept is None else self.kept[columns]
 
     def children(self, width: int) -> Rows:
         """Columns of `nodes` for the draft's `width` best tokens, [rows, width] each."""
         columns, token = self.best_of_draft(width)
-        rank = torch.empty_like(token)
-        for place in range(width):
-            rank[:, place] = rank_of(self.key_p, token[:, place])
+        ranks = [rank_of(self.key_p, of_rank) for of_rank in token.unbind(1)]
         return {
             "token": token,
             "draft_prob": self.q.gather(-1, columns),
             "target_prob": self.p.gather(-1, token),
-            "target_rank": rank,
+            "target_rank": torch.stack(ranks, 1),
         } | {name: value[:, None].expand(-1, width) for name, value in self.entropies.items()}
 
-    def trace(self, token: Tensor, column: Tensor, top: int) -> Rows:
-        """Columns of `trace` for the text's tokens [rows], which the draft has at `column`."""
+    def trace(self, token: Tensor, top: int) -> Rows:
+        """Columns of `trace` for the text's tokens [rows]."""
         best = self.key_p.topk(2).indices
         margin = self.p.gather(-1, best)
         columns, top_ids = self.best_of_draft(top)
-        p = self.p
-        if self.said is not None:  # in the draft's columns, with all other tokens as the last
-            p = p[:, self.said]
-            others = self.p.sum(-1, keepdim=True) - p.sum(-1, keepdim=True)
-            p = torch.cat([p, others.clamp(min=0)], 1)
+        p, column = self.p, token
+        if self.kept is not None:  # in the draft's columns, with all other tokens as the last
+            is_kept = torch.isin(token, self.kept)
+            column = torch.searchsorted(self.kept, token).where(is_kept, len(self.kept))
+            p = p[:, self.kept]
+            rest = self.p.sum(-1, keepdim=True) - p.sum(-1, keepdim=True)
+            p = torch.cat([p, rest.clamp(min=0)], 1)
         return {
             "token": token,
             "draft_rank": rank_of(self.key_q, column),
@@ -200,25 +207,16 @@ def _dot(x: Tensor, y: Tensor) -> Tensor:
 
 def _rows(
     pair: Pair, hidden: list[Tensor], token: Tensor, sampling: Sampling
-) -> Iterator[tuple[_Distributions, Tensor, Tensor]]:
-    """A few rows of hidden states at a time, with their tokens, and the tokens' columns among the
-    draft's logits. All are on the target's device.
-    """
+) -> Iterator[tuple[_Distributions, Tensor]]:
+    """A few rows of hidden states at a time, with their tokens, on the target's device."""
     device = hidden[0].device
     kept = None if pair.draft.kept is None else pair.draft.kept.to(device)
-    for start in range(0, len(token), ROWS):
-        part = slice(start, start + ROWS)
-        wanted = column = token[part].to(device)
-        l_p = pair.target.logits(hidden[0][part])
-        l_q = pair.draft.kept_logits(hidden[1][part]).to(device)
-        if kept is not None:  # a last column stands for all tokens that the draft cannot output
-            place = torch.searchsorted(kept, wanted).clamp(max=len(kept) - 1)
-            column = place.where(kept[place] == wanted, len(kept))
-            l_q = pad(l_q, (0, 1), value=-torch.inf)
+    for above, below, word in zip(*(torch.split(x, ROWS) for x in (*hidden, token)), strict=True):
+        l_p, l_q = pair.target.logits(above), pair.draft.kept_logits(below)
         few = ROWS if l_p.is_cuda else max(1, CACHED // l_p.shape[1])
-        together = l_p, l_q, wanted, column
-        for p, q, word, place in zip(*(torch.split(rows, few) for rows in together), strict=True):
-            yield _Distributions(p, q, kept, sampling), word, place
+        together = l_p, l_q.to(device), word.to(device)
+        for p, q, words in zip(*(torch.split(x, few) for x in together), strict=True):
+            yield _Distributions(p, q, kept, sampling), words
 
 
 def _stacked(parts: list[Rows]) -> Rows:
@@ -243,22 +241,6 @@ def _check_finite(columns: Columns, prompt_id: str) -> None:
 # ---- 3. the trees of all positions, level by level -----------------------------------------------
 
 
-def _read(
-    pair: Pair, prompt: EncodedPrompt, text: tuple[int, ...]
-) -> tuple[Tensor, Tensor, KVCache, KVCache]:
-    """Hidden states [n, d] of target and draft that predict the n tokens of a text, and both
-    caches, from one pass of each over prompt and text.
-    """
-    pair.target.check_ids(prompt.ids)
-    tokens = torch.tensor([[*prompt.ids, *text[:-1]]])
-    target, draft = (model.cache(tokens.shape[1]) for model in (pair.target, pair.draft))
-    above = pair.target.forward(tokens, target)[0]
-    if pair.target.features is not None:  # a head reads the text with them
-        draft.take(pair.target.features[0, :-1])
-    below = pair.draft.forward(tokens, draft)[0]
-    return above[-len(text) :], below[-len(text) :], target, draft
-
-
 def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Tensor:
     """Attention mask, bool [b, m * k, trunk + nodes so far], for `contexts` [b, m]. Each parent at
     a depth attends to the trunk up to its own position, and to its own ancestors.
@@ -267,7 +249,7 @@ def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Ten
     sizes = [len(run.parents) for run in tree.levels[1 : depth + 1]]  # one pass per level
     sees = torch.from_numpy(level.sees)
     position = torch.eye(count, dtype=torch.bool)
-    ancestors = [torch.kron(position, block).bool() for block in torch.split(sees, sizes, 1)]
+    ancestors = [torch.kron(position, block) for block in torch.split(sees, sizes, 1)]
     own = torch.cat(ancestors, 1).expand(batch, -1, -1)
     prefix = torch.arange(trunk_length) < contexts[..., None]
     return torch.cat([prefix.repeat_interleave(len(level.parents), 1), own], 2)
@@ -284,15 +266,14 @@ def _tree_rows(
     """Records of all nodes of the trees after `contexts` [b, m] tokens of b texts; columns
     [b * m, N]. roots: of the roots' children.
     """
-    batch, count = contexts.shape
     trunk_length, models = caches[0].length, (pair.target, pair.draft)
-    columns: Rows = {}
+    columns = {name: values[:, :0] for name, values in roots.items()}
     children = roots
     for depth, level in enumerate(tree.levels):
         k = len(level.parents)
         if depth:
             # one pass of each model over the parents of this depth, of all trees
-            tokens = columns["token"][:, level.parents - 1].view(batch, count * k)
+            tokens = columns["token"][:, level.parents - 1].view(len(contexts), -1)
             positions = (contexts + depth - 1).repeat_interleave(k, 1)
             visible = _visible(tree, trunk_length, contexts, depth).squeeze(0)
             hidden = [
@@ -301,40 +282,36 @@ def _tree_rows(
             ]
             width = int(level.widths.max())
             rows = _rows(pair, hidden, tokens.flatten(), sampling)
-            children = _stacked([part.children(width) for part, _, _ in rows])
+            children = _stacked([part.children(width) for part, _ in rows])
         for name, values in children.items():
-            empty = torch.empty(batch * count, tree.size, dtype=values.dtype)
-            of_level = values.view(batch * count, k, -1)[:, level.row, level.rank]
-            columns.setdefault(name, empty)[:, level.children - 1] = of_level
+            of_level = torch.unflatten(values, 0, (-1, k))[:, level.row, level.rank]
+            columns[name] = torch.cat([columns[name], of_level], 1)
     for cache in caches:
         cache.crop(trunk_length)
     return columns
 
 
 def _block_rows(
-    draft: LanguageModel, cache: KVCache, hidden: Tensor, text: Tensor, sampling: Sampling, few: int
+    draft: LanguageModel, cache: KVCache, trace: Rows, sampling: Sampling, few: int
 ) -> Rows:
     """Rank and probability of the text's next LONGEST tokens under a draft whose block begins at
-    each position and follows the text, [n, LONGEST] each, `few` blocks at a time. hidden: the
-    draft's states [n, d] that predict the text [n]. Entries after its end have no meaning.
+    each position and follows the text, [n, LONGEST] each, `few` blocks at a time. Entries after the
+    text's end have no meaning.
     """
-    trunk_length, n = cache.length, len(text)
+    text, trunk_length = trace["token"].to(draft.device), cache.length
     chunks = []
-    for place in torch.split(torch.arange(n), few):  # of the blocks' first tokens
-        contexts = trunk_length + 1 - n + place
-        states = hidden[place[0] : place[-1] + 1]
-        tokens = [text[(place + depth).clamp(max=n - 1)] for depth in range(LONGEST)]
-        steps = []
-        for depth, token in enumerate(tokens):
-            if depth:
-                visible = _visible(chain(LONGEST), trunk_length, contexts[None], depth)[0]
-                before = tokens[depth - 1][None]
-                states = draft.forward(before, cache, contexts + depth - 1, visible)[0]
+    for place in torch.split(torch.arange(len(text)), few):  # of the blocks' first tokens
+        contexts = trunk_length + 1 - len(text) + place
+        token, ranks, chances = text[place], [trace["draft_rank"][place]], [trace["q_token"][place]]
+        for depth in range(1, LONGEST):
+            visible = _visible(chain(LONGEST), trunk_length, contexts[None], depth)[0]
+            states = draft.forward(token[None], cache, contexts + depth - 1, visible)[0]
             logits = draft.logits(states)
-            chance = probabilities(logits, sampling).gather(-1, token[:, None])[:, 0]
-            steps.append({"block_ranks": rank_of(rank_key(logits), token), "block_q": chance})
+            token = text[(place + depth).clamp(max=len(text) - 1)]
+            ranks.append(rank_of(rank_key(logits), token).cpu())
+            chances.append(probabilities(logits, sampling).gather(-1, token[:, None])[:, 0].cpu())
         cache.crop(trunk_length)
-        chunks.append({name: torch.stack([step[name] for step in steps], 1) for name in steps[0]})
+        chunks.append({"block_ranks": torch.stack(ranks, 1), "block_q": torch.stack(chances, 1)})
     return _stacked(chunks)
 
 
@@ -376,68 +353,65 @@ def record_prompts(
     # how many prompts share their passes; a head runs over one text at a time
     size = 1 if pair.draft.by_start else max(1, trees // max(lengths))
     if size < len(prompts):
-        starts = range(0, len(prompts), size)
-        parts = [(prompts[at : at + size], texts[at : at + size]) for at in starts]
-        each = [record_prompts(pair, *part, tree, sampling, max_packed_tokens) for part in parts]
-        return [recorded for part in each for recorded in part]
-    # one pass of each model over each text
-    read = [_read(pair, *both) for both in zip(prompts, texts, strict=True)]
-    above, below, *caches = zip(*read, strict=True)
-    hidden = [torch.cat(above), torch.cat(below)]
+        how = tree, sampling, max_packed_tokens
+        first = record_prompts(pair, prompts[:size], texts[:size], *how)
+        return first + record_prompts(pair, prompts[size:], texts[size:], *how)
+    # one pass of each model over each text; the last states predict its tokens
+    read = []
+    for prompt, text in zip(prompts, texts, strict=True):
+        tokens = (*prompt.ids, *text[:-1])
+        above, of_target = _read(pair.target, tokens)
+        below, of_draft = _read(pair.draft, tokens, pair.target.features)
+        read.append((above[-len(text) :], below[-len(text) :], of_target, of_draft))
+    above_all, below_all, *caches = zip(*read, strict=True)
     # what the trace says of each position, and the first level of its tree
-    tokens = torch.tensor([token for text in texts for token in text])
-    top, width = min(TOP, pair.draft.tokens_said), int(tree.width[0])
+    words = torch.tensor([token for text in texts for token in text])
+    top, width = min(TOP, pair.draft.tokens_said), max(1, int(tree.width[0]))
     rows = [
-        (part.trace(token, column, top), part.children(width))
-        for part, token, column in _rows(pair, hidden, tokens, sampling)
+        (part.trace(token, top), part.children(width))
+        for part, token in _rows(
+            pair, [torch.cat(above_all), torch.cat(below_all)], words, sampling
+        )
     ]
     trace, roots = (_stacked([*parts]) for parts in zip(*rows, strict=True))
     if pair.draft.by_start:
-        text = tokens.to(pair.draft.device)
-        blocks = _block_rows(pair.draft, caches[1][0], hidden[1], text, sampling, max_packed_tokens)
-        # the same numbers, from a pass of another shape
-        blocks["block_ranks"][:, 0], blocks["block_q"][:, 0] = trace["draft_rank"], trace["q_token"]
-        trace |= blocks
+        trace |= _block_rows(pair.draft, caches[1][0], trace, sampling, max_packed_tokens)
     # a tree at each position, several trees in a pass. Shorter texts are padded with the last row
-    own_rows = [*torch.split(torch.arange(len(tokens)), lengths)]
+    own_rows = [*torch.split(torch.arange(len(words)), lengths)]
     row = pad_sequence(own_rows, True, padding_value=-1)
-    texts_so_far = [torch.arange(n) + len(one.ids) for one, n in zip(prompts, lengths, strict=True)]
-    contexts = pad_sequence(texts_so_far, True, padding_value=1)
     few = max(1, trees // len(prompts))
     joined = [_joined(model, of, few * inner) for model, of in zip(models, caches, strict=True)]
+    begins = torch.tensor([[len(prompt.ids)] for prompt in prompts])
+    contexts = (begins + torch.arange(max(lengths))).clamp(max=joined[0].length)
     chunks = []
     for some, after in zip(*(torch.split(x, few, 1) for x in (row, contexts)), strict=True):
         own = {name: values[some.flatten()] for name, values in roots.items()}
         chunk = _tree_rows(pair, tree, joined, own, after, sampling)
-        chunks.append({name: value.view(*some.shape, -1) for name, value in chunk.items()})
-    nodes = {name: torch.cat([chunk[name] for chunk in chunks], 1)[row >= 0] for name in chunks[0]}
+        chunks.append(
+            {name: torch.unflatten(value, 0, some.shape) for name, value in chunk.items()}
+        )
+    nodes = {name: torch.cat([chunk[name] for chunk in chunks], 1)[row >= 0] for name in roots}
     # one record per prompt
-    begins = np.cumsum([0, *lengths])
+    ends = np.cumsum(lengths)
     return [
-        _recorded(prompt.prompt_id, tree, *(_part(rows, at, n) for rows in (trace, nodes)))
-        for prompt, at, n in zip(prompts, begins[:-1], lengths, strict=True)
+        _recorded(prompt.prompt_id, tree, trace, nodes, slice(end - n, end))
+        for prompt, end, n in zip(prompts, ends, lengths, strict=True)
     ]
 
 
-def _part(rows: Rows, start: int, count: int) -> Columns:
-    """Some rows of a table as arrays."""
-    return {name: values[start : start + count].numpy() for name, values in rows.items()}
-
-
-def _recorded(prompt_id: str, tree: Tree, trace: Columns, nodes: Columns) -> Recorded:
+def _recorded(prompt_id: str, tree: Tree, trace: Rows, nodes: Rows, rows: slice) -> Recorded:
     """The record of one prompt, with the columns that the tree and the positions decide."""
-    n = len(trace["token"])
-    trace["position"] = np.arange(n)
-    _check_finite(trace, prompt_id)
-    for name in ("block_ranks", "block_q"):
-        if name in trace:  # as far as the text goes
-            lists = [row[: n - at] for at, row in enumerate(trace[name])]
-            trace[name] = np.array([*lists, None], dtype=object)[:-1]
-    nodes = {name: values.flatten() for name, values in nodes.items()}
-    nodes["position"] = np.repeat(np.arange(n), tree.size)
-    nodes["node"] = np.tile(np.arange(1, tree.size + 1), n)
+    columns = {name: values[rows].numpy() for name, values in trace.items()}
+    place = np.arange(len(columns["token"]))
+    columns["position"] = place
+    for name in columns.keys() & {"block_ranks", "block_q"}:  # as far as the text goes
+        lists = [values[: len(place) - at] for at, values in enumerate(columns[name])]
+        columns[name] = np.array([*lists, None], dtype=object)[:-1]
+    drafted = {name: values[rows].flatten().numpy() for name, values in nodes.items()}
+    drafted["position"] = np.repeat(place, tree.size)
+    drafted["node"] = np.tile(np.arange(1, tree.size + 1), len(place))
     for name in ("parent", "depth", "rank", "best_path"):
-        nodes[name] = np.tile(getattr(tree, name)[1:], n)
-    if tree.size:
-        _check_finite(nodes, prompt_id)
-    return Recorded(trace, nodes)
+        drafted[name] = np.tile(getattr(tree, name)[1:], len(place))
+    for table in (columns, drafted):
+        _check_finite(table, prompt_id)
+    return Recorded(columns, drafted)

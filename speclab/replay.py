@@ -91,7 +91,9 @@ def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataF
     least that many tokens were accepted, else 0.0). Raises ValueError for gamma outside 1..64, an
     empty trace, missing columns, and missing or repeated positions (with the prompt's name).
     """
-    tree = _tree(shape)
+    tree = shape if isinstance(shape, Tree) else chain(shape)
+    if tree.size < 1:
+        raise ValueError("shape is a tree without draft nodes; it needs at least one")
     texts = _texts(trace, _ranks(trace), fill=-1)
     survival = _walk(texts.ahead(tree.max_depth), tree)
     nodes_to_depth = np.bincount(tree.depth)[1:].cumsum()
@@ -158,7 +160,7 @@ def chain_sums(
 
     `rule`: "greedy" or "point-mass" (the same walk, for T = 0 or sampled text) or "rejection"
     (sampled chain, expectations). The sums are those of `prompt_sums`, without the survival
-    columns. Raises ValueError as `replay` and `replay_sampled` do, .
+    columns. Raises ValueError as `replay` and `replay_sampled` do.
     """
     gammas = [check_limit("gamma", gamma) for gamma in gammas]
     is_drawn = among("rule", rule, RULES) == "rejection"
@@ -290,10 +292,9 @@ def _columns(trace: pd.DataFrame, *names: str) -> list[Array]:
 
 def _of_blocks(trace: pd.DataFrame, name: str, fill: float) -> Array:
     """A head's lists as a matrix [rows, limit], `fill` after the end of a text."""
-    lists = trace[name]
-    matrix = np.full((len(trace), max(1, lists.map(len).max())), fill)
-    for row, values in enumerate(lists):
-        matrix[row, : len(values)] = values
+    lengths = trace[name].map(len).to_numpy()
+    matrix = np.full((len(trace), lengths.max()), fill)
+    matrix[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate([*trace[name]])
     return matrix
 
 
@@ -336,13 +337,6 @@ def _refuse(trace: pd.DataFrame, bad: Array, value: Array, name: str, allowed: s
             f"trace: {name} = {value[row]} at prompt {prompt!r}, position {position}; "
             f"it must be {allowed}"
         )
-
-
-def _tree(shape: Any) -> Tree:
-    tree = shape if isinstance(shape, Tree) else chain(shape)
-    if tree.size < 1:
-        raise ValueError("shape is a tree without draft nodes; it needs at least one")
-    return tree
 
 
 def among(name: str, value: str, allowed: tuple[str, ...]) -> str:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from speclab.plain import Array
-from speclab.study.prompts import DOMAINS
+from speclab.plain import DOMAINS, Array
 
 ALL, POOLED = "all", "pooled"
 
@@ -177,15 +176,12 @@ def _chain(totals: Array) -> Array:
     return np.cumprod(quotient(totals), axis=-1)
 
 
-def _chain_length(totals: Array) -> Array:
-    length: Array = _chain(totals).sum(axis=-1, keepdims=True)
-    return length
-
-
 published_alpha = _means("published_alpha", ratio, scalar=True)
 ratio_by_depth = _means("ratio_by_depth", ratio, _at_depth)
 published_chain = _means("published_chain", ratio, _at_depth, _chain)
-published_length = _means("published_length", ratio, _at_depth, _chain_length, scalar=True)
+published_length = _means(
+    "published_length", ratio, _at_depth, lambda sums: _chain(sums).sum(-1, keepdims=True), True
+)
 best_path_ratio = _means("best_path_ratio", ratio, _on_best_path, scalar=True)
 alpha = mean_of("overlap", "alpha")
 
@@ -201,45 +197,20 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> Array:
     column = {"greedy": "target_rank", "point-mass": "target_prob"}[rule]
     require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
     values = column_of(nodes, column)
-    is_best = np.equal(values, 0)
-    accepted = is_best.astype(float) if rule == "greedy" else values.copy()
+    accepted = np.equal(values, 0).astype(float) if rule == "greedy" else values.copy()
+    # the row of each node's parent; -1 at depth 1
+    tree = nodes.groupby(["prompt_id", "position"], sort=False, observed=True).ngroup()
+    keys = pd.MultiIndex.from_arrays([tree, nodes["node"]])
+    parents = keys.get_indexer(pd.MultiIndex.from_arrays([tree, nodes["parent"]]))
     depth = nodes["depth"].to_numpy()
-    parents = _parent_rows(nodes)
+    orphan = (parents < 0) & (depth > 1)
+    if orphan.any():
+        raise ValueError(f"the parents of {orphan.sum()} nodes are missing: keep whole trees")
+    # level by level: a node is reached if its parent is
     for level in range(2, depth.max() + 1):
         members = np.flatnonzero(depth == level)
         accepted[members] *= accepted[parents[members]]
     return accepted
-
-
-def _parent_rows(nodes: pd.DataFrame) -> Array:
-    """Row number of each node's parent; -1 at depth 1."""
-    tree = nodes.groupby(["prompt_id", "position"], sort=False, observed=True).ngroup()
-    keys = pd.MultiIndex.from_arrays([tree, nodes["node"]])
-    rows: Array = keys.get_indexer(pd.MultiIndex.from_arrays([tree, nodes["parent"]]))
-    orphan = (rows < 0) & (nodes["depth"].to_numpy() > 1)
-    if orphan.any():
-        raise ValueError(f"the parents of {orphan.sum()} nodes are missing: keep whole trees")
-    return rows
-
-
-def _shares_of_blocks(columns: Callable[[pd.DataFrame], Array]) -> dict[str, Estimator]:
-    """Five estimators from totals (..., D + 4). The totals are the survivors at each of D depths,
-    then accepted tokens, emitted tokens, blocks and drafted tokens.
-    """
-    blocks = [-2]
-    values: dict[str, Callable[[Array], Array]] = {
-        "survival_by_depth": lambda sums: divide(sums[..., :-4], sums[..., blocks]),
-        "accept_by_depth": lambda sums: divide(
-            sums[..., :-4], np.concatenate([sums[..., blocks], sums[..., :-5]], axis=-1)
-        ),
-        "mean_accepted": lambda sums: divide(sums[..., [-4]], sums[..., blocks]),
-        "block_efficiency": lambda sums: divide(sums[..., [-3]], sums[..., blocks]),
-        "draft_utilisation": lambda sums: divide(sums[..., [-4]], sums[..., [-1]]),
-    }
-    return {
-        name: Estimator(name, columns, value, scalar=not name.endswith("by_depth"))
-        for name, value in values.items()
-    }
 
 
 def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
@@ -252,14 +223,13 @@ def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
     """
 
     def columns(nodes: pd.DataFrame) -> Array:
-        accepted = reach(nodes, rule)
-        survived = accepted[:, None] * _at_depth(nodes)
+        survived = reach(nodes, rule)[:, None] * _at_depth(nodes)
         start = nodes["node"].to_numpy() == 1
-        drafted = np.ones(len(nodes))
-        numbers = [survived, accepted, accepted + start, start, drafted]
-        return np.column_stack(numbers) * _on_best_path(nodes)
+        return np.column_stack([start, survived]) * _on_best_path(nodes)
 
-    value = _shares_of_blocks(columns)["accept_by_depth"].value
+    def value(sums: Array) -> Array:
+        return divide(sums[..., 1:], sums[..., :-1])
+
     return Estimator("accept_by_depth, best path", columns, value, scalar=False)
 
 
@@ -275,7 +245,20 @@ def block_estimators() -> dict[str, Estimator]:
         numbers: Array = require(sums, names, "prompt sums of blocks")[names].to_numpy(float)
         return numbers
 
-    return _shares_of_blocks(columns)
+    blocks = [-2]
+    values: dict[str, Callable[[Array], Array]] = {
+        "survival_by_depth": lambda sums: divide(sums[..., :-4], sums[..., blocks]),
+        "accept_by_depth": lambda sums: divide(
+            sums[..., :-4], np.concatenate([sums[..., blocks], sums[..., :-5]], axis=-1)
+        ),
+        "mean_accepted": lambda sums: divide(sums[..., [-4]], sums[..., blocks]),
+        "block_efficiency": lambda sums: divide(sums[..., [-3]], sums[..., blocks]),
+        "draft_utilisation": lambda sums: divide(sums[..., [-4]], sums[..., [-1]]),
+    }
+    return {
+        name: Estimator(name, columns, value, scalar=not name.endswith("by_depth"))
+        for name, value in values.items()
+    }
 
 
 def across(value: Callable[[Array], Array], totals: Array) -> Array:

@@ -25,9 +25,8 @@ from speclab.estimates import WITHIN as WITHIN
 from speclab.estimates import Estimates
 from speclab.estimates import cell as cell
 from speclab.estimates import verdict as verdict
-from speclab.plain import Array
+from speclab.plain import DOMAINS, Array
 from speclab.score import ALL, POOLED, Estimator, across, domains_in, require
-from speclab.study.prompts import DOMAINS
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # per domain; with fewer, intervals cover less than 95 % (notebook 12)
@@ -286,8 +285,7 @@ def jointly(
     columns = [*prompts.domains, ALL, POOLED]
     values, notes = {}, {}
     for rows, (name, (frame, estimator)) in zip(of_frame, questions.items(), strict=True):
-        present = np.unique(rows)
-        missing = len(prompts.domain) - len(present)
+        missing = len(prompts.domain) - len(np.unique(rows))
         if same and missing:
             raise ValueError(
                 f"{name}: {missing} prompts are missing that another frame has. Pass frames with "

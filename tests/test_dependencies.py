@@ -7,9 +7,10 @@ import ast
 import json
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
-from test_notebooks import each_notebook
+from test_notebooks import SOURCES, each_notebook
 
 import speclab
 from speclab.study.profiles import ROOT
@@ -171,35 +172,31 @@ def test_notebooks_go_through_the_package(source):
 
 # ---- the rooms: who may import whom --------------------------------------------------------------
 
-MAY_IMPORT = {  # a room, and the rooms it may import
-    "core": {"core", "models", "study"},
-    "models": {"core", "models"},
-    "study": {"core", "models", "study"},
-    "drafts": {"core", "models", "study", "drafts"},
-    "lab": {"core", "study", "lab"},
-    "logs": {"core", "study", "lab", "logs"},
-    "show": {"core", "study", "show"},
-    "explore": {"core", "study", "show", "explore"},
-    "run": {"core", "models", "study", "show", "explore", "cli", "run"},
-    "cli": {"core", "models", "study", "show", "explore", "cli"},
-}
-# inside a function only: the command line reaches everything
-LAZY = {"cli.commands": set(MAY_IMPORT)}
+# A room imports from rooms of its own row and of rows to its left. Nobody imports drafts.
+ROWS = ["core", "models", "study", "drafts", "lab logs", "show", "explore cli run"]
+ROW_OF = {room: row for row, rooms in enumerate(ROWS) for room in rooms.split()}
 
 
 def room_of(module):
     """The room that a dotted module or name lives in."""
     head = module.partition(".")[0].replace("__main__", "cli")  # it starts cli.commands
-    return head if head in MAY_IMPORT else "core"
+    return head if head in ROW_OF else "core"
+
+
+def module_of(name):
+    """The module that an imported name is, or is a part of."""
+    parts = name.split(".")
+    heads = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((head for head in heads if head in MODULES), "__init__")
 
 
 def wrong_imports(module, path):
     """Imports of a module that its room may not make, as sentences."""
     here, wrong = room_of(module), []
-    for name, at_top in kit_imports(path):
+    for name, _ in kit_imports(path):
         there = room_of(name)
-        lazily = not at_top and there in LAZY.get(module, set())
-        if there not in MAY_IMPORT[here] and not lazily:
+        is_left = ROW_OF[there] <= ROW_OF[here] and there != "drafts"
+        if not is_left and there != here:
             wrong.append(f"{module} ({here}) imports {name} ({there})")
     return wrong
 
@@ -212,23 +209,36 @@ def test_rooms(module):
 @pytest.mark.parametrize(
     ("module", "line", "complaint"),
     [
-        (
-            "score",
-            "from speclab.lab import texts",
-            "score (core) imports lab.texts (lab)",
-        ),
-        (
-            "lab.texts",
-            "import speclab.drafts.shipped",
-            "lab.texts (lab) imports drafts.shipped (drafts)",
-        ),
-        (
-            "show.notebook",
-            "from speclab.run import report",
-            "show.notebook (show) imports run.report (run)",
-        ),
+        ("score", "from speclab.study import prompts", "score (core) imports study.prompts"),
+        ("lab.texts", "import speclab.drafts.shipped", "imports drafts.shipped (drafts)"),
+        ("show.notebook", "from speclab.run import report", "imports run.report (run)"),
     ],
 )
 def test_each_wrong_import_is_seen(tmp_path, module, line, complaint):
     (tmp_path / "module.py").write_text(line)
     assert any(complaint in wrong for wrong in wrong_imports(module, tmp_path / "module.py"))
+
+
+GRAPH = {
+    module: {module_of(name) for name, _ in kit_imports(path)} - {"__init__"}
+    for module, path in MODULES.items()
+    if module != "__init__"
+}
+
+
+def test_no_modules_import_each_other():
+    TopologicalSorter(GRAPH).prepare()
+    with pytest.raises(CycleError):
+        TopologicalSorter(GRAPH | {"tree": {"replay"}}).prepare()
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("lab.")])
+def test_two_notebooks_or_a_verb_share_a_module_of_lab(module):
+    """Directly, or through another module of lab."""
+    asked = {module} | {user for user, needed in GRAPH.items() if module in needed}
+    users = {user for user in asked if room_of(user) == "cli"}
+    for source in SOURCES:
+        if {module_of(name) for name, _ in kit_imports(source)} & asked:
+            users.add(source.stem)
+    is_verb = any(user.startswith("cli.") for user in users)
+    assert len(users) > 1 or is_verb or module == "lab.__init__"

@@ -157,3 +157,13 @@ def test_no_prompt_may_hold_an_id_that_only_the_target_has(larger, random_folder
     ):
         with pytest.raises(ValueError, match="holds token id 47, but both models sha"):
             use()
+
+
+def test_a_model_without_enough_memory_is_refused_before_it_is_loaded(random_folders, monkeypatch):
+    target = random_folders[0]
+    need = 2 * ModelFolder(target).bytes  # of float32 on a CPU
+    monkeypatch.setattr("speclab.models.pairs.free_bytes", lambda device: need)
+    assert load_model(ModelSpec(str(target)))
+    monkeypatch.setattr("speclab.models.pairs.free_bytes", lambda device: need - 1)
+    with pytest.raises(ValueError, match=rf"^{target.name} needs about .* on cpu.* smaller pair"):
+        load_model(ModelSpec(str(target)))

@@ -83,6 +83,14 @@ def _load(spec: ModelSpec, folder: ModelFolder, context: int, packed: int) -> Ne
     """The network in a folder with weights."""
     device = device_of(spec)
     dtype = getattr(torch, spec.dtype_on(device.type))
+    # float32 doubles weights of 16 bits, and on a CPU `Projection` keeps a second layout
+    need = folder.bytes * (1 + (dtype == torch.float32)) / 1e9
+    free = free_bytes(device) / 1e9
+    if need > free:
+        raise ValueError(
+            f"{folder.path.name} needs about {need:.2f} GB on {device}, but {free:.2f} GB are "
+            "free; use a smaller pair, 4 bit, or another device"
+        )
     wrong: list[str] = []
     with folder.used():
         if folder.quantised:

@@ -22,10 +22,9 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from speclab.place import ROOT as REPOSITORY
 from speclab.place import folder_of
+from speclab.plain import DOMAINS as DOMAINS
 from speclab.plain import STRICT, EncodedPrompt, Facts, brief, checked, content_of, near, parse_json
 
-# of the kit's and the paper's prompts; a user's file names its own domains
-DOMAINS = ("code", "math", "reasoning", "chat")
 # names in tables: the mean over domains, all rows together, and prompts without a known domain
 RESERVED = ("all", "pooled", "unknown")
 LONGEST_NAME = 60  # characters of a domain's name
