@@ -296,23 +296,10 @@ def test_a_bad_folder_is_named_in_one_line_and_kept(clone, name, damage, words):
 # ---- a part of a larger run ----------------------------------------------------------------------
 
 
-def chosen(root, *names):
-    """A file with these prompts of the kit, in this order."""
-    lines = (root / "prompts.jsonl").read_text().splitlines()
-    by_name = {json.loads(line)["prompt_id"]: line for line in lines}
-    (root / "chosen.jsonl").write_text("\n".join(by_name[name] for name in names))
-    return "chosen.jsonl"
-
-
 SELECTIONS = {
     "the first of each domain": lambda root: {"prompts_per_domain": 1},
     "one domain": lambda root: {"domains": ("chat",)},
     "another order of domains": lambda root: {"domains": ("chat", "code")},
-    "another file": lambda root: {
-        "prompts": chosen(root, "chat-1", "code-1", "chat-0"),
-        "domains": None,
-        "prompts_per_domain": None,
-    },
 }
 
 
@@ -336,7 +323,7 @@ def test_some_prompts_of_a_recorded_run_are_read_and_equal_to_a_recording(
     of_machine = {"pair", "time_s", "peak_bytes", "finished", "files", "profile", "licence"}
     for name in fresh.manifest.keys() - of_machine:
         assert part.manifest[name] == fresh.manifest[name], name
-    for name in runs.SELECTION:
+    for name in ("prompts_per_domain", "domains"):
         assert part.manifest["profile"][name] == getattr(asked, name)
     packed = load_run(pack(part, kit / "given" / kind))
     assert packed.trace.equals(part.trace) and packed.manifest["key"] == runs.run_key(
@@ -484,9 +471,9 @@ def test_what_a_folder_is_instead_of_a_run_is_said_with_what_to_do(kit, monkeypa
     with pytest.raises(KeyboardInterrupt):
         record_run(PROFILE.replace(max_new_tokens=5), kit / "begun")
     for name, said in (
-        ("begun", "not finished; repeat the command"),
-        ("traces", "is no run .*; name a folder with a manifest.json"),
-        ("traces/gredy", "is no run in the working folder or in "),
+        ("begun", "repeat the command that began it"),
+        ("traces", "is no finished run .*; name a folder with a manifest.json"),
+        ("traces/gredy", "is no finished run in the working folder or in "),
     ):
         with pytest.raises(RunError, match=f"^{name} .*{said}") as error:
             load_run(name)

@@ -40,7 +40,7 @@ from speclab.cli import pair
 from speclab.cli.run_plan import JUDGED, chosen, runs_asked
 from speclab.place import folder_of
 from speclab.plain import Facts, digest_of, one_line, say_once, sha256_of
-from speclab.run import DONE, FAILED, LEFT_OUT, NEEDS_FILES, NEEDS_MODELS, parameters
+from speclab.run import DONE, FAILED, LEFT_OUT, NEEDS_MODELS, parameters
 from speclab.show import notebook as kit
 from speclab.study import runs
 from speclab.study.pairs import pair_digests
@@ -56,7 +56,7 @@ FOLDERS = ("SPECLAB_MODELS", MIRROR, runs.PLACE, "SPECLAB_AUTHOR_RECORDS")
 LEAST_MEMORY = 6e9  # bytes, for two notebooks at once
 STILL = "Notebooks that only read recordings still run."
 # errors that a notebook raises if it lacks something
-NEEDS = {"ModelsMissing": NEEDS_MODELS, "FilesMissing": NEEDS_FILES, "LeftOut": LEFT_OUT}
+NEEDS = {"ModelsMissing": NEEDS_MODELS, "LeftOut": LEFT_OUT}
 
 
 @dataclass(frozen=True)

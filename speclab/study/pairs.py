@@ -18,11 +18,18 @@ if TYPE_CHECKING:
 
 
 def load_pair(profile: Profile) -> "Pair":
-    """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
+    """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer. What
+    the kit leaves out of the target's own settings of generation is printed.
+    """
     from speclab.models.pairs import load_both
 
-    if line := left_out_in_words(profile):
-        say_once(line)
+    folder = ModelFolder.fetched(profile.target, weights=False)
+    if left_out := folder.left_out(profile.temperature > 0):
+        values = ", ".join(f"{name}={brief(value)}" for name, value in left_out.items())
+        say_once(
+            f"{profile.target.path}: its {GENERATION} asks for {values}, which the kit leaves out; "
+            "the texts follow the model's own distribution"
+        )
     specs = profile.target, profile.draft
     return load_both(*specs, profile.positions, profile.max_packed_tokens)
 
@@ -43,8 +50,8 @@ def pair_digests(profile: Profile, fetch: bool = True) -> dict[str, str]:
 @dataclass(frozen=True)
 class Read:
     """Prompts as token ids of a target, and `facts`: `encoded`, a SHA-256 of their ids, domains and
-    token ids, `stop_ids`, the ids that end the target's texts, and `left_out` (`ModelFolder`), if
-    anything is.
+    token ids, `stop_ids`, the ids that end the target's texts, `prompts_cut`, the number of prompts
+    that are cut, and `left_out` (`ModelFolder`).
     """
 
     prompts: tuple[EncodedPrompt, ...]
@@ -58,8 +65,7 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
     stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
     read = _read(folder, stamps, tuple(prompts), limits)
-    left_out = folder.left_out(profile.temperature > 0)
-    return Read(read.prompts, read.facts | {"left_out": left_out}) if left_out else read
+    return Read(read.prompts, read.facts | {"left_out": folder.left_out(profile.temperature > 0)})
 
 
 @cache
@@ -73,17 +79,6 @@ def _read(
     stops = sorted(folder.stop_ids(tokenizer), key=str)
     encoded = encode_prompts(tokenizer, prompts, *limits)
     rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
-    return Read(tuple(encoded), {"encoded": digest_of(rows), "stop_ids": stops})
-
-
-def left_out_in_words(profile: Profile) -> str:
-    """What the kit leaves out of the target's own settings of generation, in one line; "" if
-    nothing.
-    """
-    folder = ModelFolder.fetched(profile.target, weights=False)
-    left_out = folder.left_out(profile.temperature > 0)
-    asked = ", ".join(f"{name}={brief(value)}" for name, value in left_out.items())
-    return asked and (
-        f"{profile.target.path}: its {GENERATION} asks for {asked}, which the kit "
-        "leaves out; the texts follow the model's own distribution"
-    )
+    cut = sum(prompt.cut > 0 for prompt in encoded)
+    facts = {"encoded": digest_of(rows), "stop_ids": stops, "prompts_cut": cut}
+    return Read(tuple(encoded), facts)
