@@ -117,7 +117,7 @@ def trigrams(prompt):
 
 def test_no_prompt_of_the_second_set_is_in_a_form_of_the_drafts_training():
     profile = load_profile("smollm")
-    composed = profile.notes.trained_on.composed.items()
+    composed = profile.notes.trained_on["composed"].items()
     known = [trigrams(p) for name, count in composed for p in training_prompts(count, 0, [name])]
     largest = {"second": Counter(), "greedy": Counter()}  # share in one training prompt, by domain
     for kind, of_domain in largest.items():

@@ -95,10 +95,6 @@ class Manifest:
     # settings of the target's own generation that the kit does not obey (`ModelFolder.left_out`)
     left_out: Facts = Field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if not self.rows["trace"]:
-            raise ValueError("rows.trace=0, but every prompt has a text")
-
 
 def schema_of(name: str, columns: Collection[str]) -> pa.Schema:
     """The schema of a table with these columns: of SCHEMAS, or a head's trace."""

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
 
 def load_pair(profile: Profile) -> "Pair":
-    """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer. What
-    the kit leaves out of the target's own settings of generation is printed.
-    """
+    """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
     from speclab.models.pairs import load_both
 
+    say_left_out(profile)
+    specs = profile.target, profile.draft
+    return load_both(*specs, profile.positions, profile.max_packed_tokens)
+
+
+def say_left_out(profile: Profile) -> None:
+    """Print, once, what the kit leaves out of the target's own settings of generation."""
     folder = ModelFolder.fetched(profile.target, weights=False)
     if left_out := folder.left_out(profile.temperature > 0):
         values = ", ".join(f"{name}={brief(value)}" for name, value in left_out.items())
@@ -30,8 +35,6 @@ def load_pair(profile: Profile) -> "Pair":
             f"{profile.target.path}: its {GENERATION} asks for {values}, which the kit leaves out; "
             "the texts follow the model's own distribution"
         )
-    specs = profile.target, profile.draft
-    return load_both(*specs, profile.positions, profile.max_packed_tokens)
 
 
 def check_pair(profile: Profile) -> None:

@@ -219,29 +219,27 @@ def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
         )
     prompts: dict[str, Prompt] = {}
     spelled: dict[str, str] = {}  # each domain as it was written first
-    lines = [
-        (file, *line) for file in files for line in enumerate(content_of(file).splitlines(), 1)
-    ]
-    for file, number, line in lines:
-        if not line.strip():
-            continue
-        where = f"{file}, line {number}"
-        try:
-            values = parse_json(line)
-        except ValueError as error:
-            raise ValueError(f"{where}: not valid JSON ({error}); correct the line") from None
-        if isinstance(values, dict) and "turns" in values:
-            question = checked(_Question, values, where)
-            name = f"{question.category}-{question.question_id}"
-            values = {"prompt_id": name, "domain": question.category, "prompt": question.turns[0]}
-        row = checked(_Row, values, where, of_json=True)
-        if row.domain or needs_domain:
-            check_domain(row.domain, spelled, where)
-        if row.prompt_id in prompts:
-            raise ValueError(f"{where}: prompt_id {row.prompt_id!r} occurs twice; rename one")
-        turns = tuple((turn.role, turn.content) for turn in row.messages or ())
-        text = row.prompt or turns[-1][1]
-        prompts[row.prompt_id] = Prompt(row.prompt_id, row.domain, text, turns)
+    for file in files:
+        for number, line in enumerate(content_of(file).splitlines(), start=1):
+            if not line.strip():
+                continue
+            where = f"{file}, line {number}"
+            try:
+                values = parse_json(line)
+            except ValueError as error:
+                raise ValueError(f"{where}: not valid JSON ({error}); correct the line") from None
+            if isinstance(values, dict) and "turns" in values:
+                asked = checked(_Question, values, where)
+                name = f"{asked.category}-{asked.question_id}"
+                values = {"prompt_id": name, "domain": asked.category, "prompt": asked.turns[0]}
+            row = checked(_Row, values, where, of_json=True)
+            if row.domain or needs_domain:
+                check_domain(row.domain, spelled, where)
+            if row.prompt_id in prompts:
+                raise ValueError(f"{where}: prompt_id {row.prompt_id!r} occurs twice; rename one")
+            turns = tuple((turn.role, turn.content) for turn in row.messages or ())
+            text = row.prompt or turns[-1][1]
+            prompts[row.prompt_id] = Prompt(row.prompt_id, row.domain, text, turns)
     return list(prompts.values())
 
 

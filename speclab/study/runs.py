@@ -56,7 +56,7 @@ from speclab.study.manifest import (
     check_table,
     schema_of,
 )
-from speclab.study.pairs import pair_digests, read_by_target
+from speclab.study.pairs import pair_digests, read_by_target, say_left_out
 from speclab.study.profiles import MODELS, ROOT, Profile
 from speclab.study.prompts import (
     HUB_SETS,
@@ -105,7 +105,6 @@ OTHER_TREES = ("balanced", "chain")
 RUNS = (place.folder_of("SPECLAB_RUNS") or place.RUNS).absolute()
 # environment variable: a folder with a shipped run for each kind, or a single shipped run
 PLACE = "SPECLAB_TRACES"
-BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files, which the folder may hold instead
 
 
 class RunError(RuntimeError):
@@ -187,13 +186,13 @@ def read_facts(path: Path, do: str) -> Facts:
         facts: Facts = read_json(path, do)
     except ValueError as error:
         raise Damaged(error) from None
-    seal, files = facts.pop("seal", None), facts.get("files")
-    if seal != digest_of(facts) or not isinstance(files, dict):
-        raise Damaged(f"{path} has changed since it was written (its seal differs); {do}")
-    for name, digest in files.items():
-        table = path.parent / name
-        if not table.is_file() or sha256_of(table) != digest:
-            raise Damaged(f"{table} is damaged or missing (its checksum differs); {do}")
+    is_sealed = facts.pop("seal", None) == digest_of(facts)
+    files = {path.parent / name: digest for name, digest in facts.get("files", {}).items()}
+    wrong = [file for file in files if not file.is_file() or sha256_of(file) != files[file]]
+    for file in wrong if is_sealed else [path]:
+        raise Damaged(
+            f"{file} has changed since it was written, or is missing (its checksum differs); {do}"
+        )
     return facts
 
 
@@ -211,11 +210,9 @@ def _table(name: str, prompts: Sequence[EncodedPrompt], recorded: Sequence["Reco
         columns = getattr(record, name)
         count = len(columns["position"])
         who = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count}
-        columns = columns | who
         # a column of lists is a matrix here, which Arrow reads row by row
-        schema = schema_of(name, columns)
-        rows = {column: list(columns[column]) for column in schema.names}
-        tables.append(pa.table(rows, schema))
+        rows = {column: list(values) for column, values in (columns | who).items()}
+        tables.append(pa.table(rows, schema_of(name, rows)))
     return pa.concat_tables(tables)
 
 
@@ -298,9 +295,8 @@ class Part(Run):
     def table(self, name: str) -> pa.Table:
         """The rows of its prompts in a table of the larger run, which is checked as a whole."""
         table = self.whole.table(name)
-        place = pc.index_in(table["prompt_id"], pa.array(self.prompt_ids))
-        rows = pc.sort_indices(place)  # stable; rows of other prompts come last
-        return table.take(rows[: len(rows) - place.null_count])
+        names = table["prompt_id"]
+        return pa.concat_tables([table.filter(pc.equal(names, name)) for name in self.prompt_ids])
 
 
 def load_run(folder: str | Path) -> Run:
@@ -464,17 +460,15 @@ def what_differs(run: Facts, wanted: Facts) -> list[str]:
     a commit, by the last two parts of its path. Prompts are then compared by text, not by token
     ids.
     """
-    is_read = "encoded" in wanted
-    sides = []
-    for facts in (run, wanted):
-        side = decisive(facts["profile"]) | {"prompts": [facts["prompt_set"]]}
-        if is_read:
-            side["prompts"].append(facts["encoded"])
-        # else the settings that decide how the target reads prompts are compared
-        for name in ("stop_ids", "left_out") if is_read else READING:
-            side[name] = (facts if is_read else facts["profile"]).get(name, {})
-        sides.append(side)
-    differ = [name for name, value in sides[0].items() if value != sides[1].get(name)]
+    is_read = "encoded" in wanted  # else the settings that decide how the target reads are compared
+    names = ("stop_ids", "left_out") if is_read else READING
+    its, ours = (
+        decisive(facts["profile"])
+        | {name: (facts if is_read else facts["profile"]).get(name, {}) for name in names}
+        | {"prompts": (facts["prompt_set"], is_read and facts["encoded"])}
+        for facts in (run, wanted)
+    )
+    differ = [name for name, value in its.items() if value != ours.get(name)]
     for name in MODELS:
         model, digest = run["profile"][name], wanted["weights"][name]
         # another machine may name the same folder by its full path
@@ -578,16 +572,16 @@ def shipped(profile: Profile, kind: str) -> list[Path]:
     """Folders of the traces that may be read for a kind of run, the same kind first. They come from
     SPECLAB_TRACES, then from the profile, except for kinds that each machine records itself.
 
-    ValueError if SPECLAB_TRACES holds no trace and no file of SpecDecode-Bench.
+    ValueError if SPECLAB_TRACES names no folder.
     """
     named = place.folder_of(PLACE)
-    manifests = sorted(named.rglob("manifest.json")) if named else []
-    if named and not manifests and not any(named.glob(BENCH)):
-        raise ValueError(f"{PLACE}={named} holds no trace; name a folder that holds some")
+    if named and not named.is_dir():
+        raise ValueError(f"{PLACE}={named} is no folder; name a folder that holds traces")
+    places = [named] if named else []
     if profile.traces and kind not in profile.recorded:
-        manifests += sorted((ROOT / profile.traces).rglob("manifest.json"))
-    folders = [manifest.parent for manifest in manifests]
-    return sorted(folders, key=lambda folder: folder.name != kind)
+        places.append(ROOT / profile.traces)
+    manifests = [path for place in places for path in sorted(place.rglob("manifest.json"))]
+    return sorted((path.parent for path in manifests), key=lambda folder: folder.name != kind)
 
 
 def recorded_run(profile: Profile, kind: str) -> Run | None:
@@ -688,7 +682,8 @@ def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | Non
     if misfit:
         say_once(f"{misfit}: recording")
     same = recorded_run(profile, "greedy") if kind in OTHER_TREES else None
-    return record_run(asked, texts=same and texts_of(same), engine=engine, kind=kind)
+    texts = texts_of(same) if same else None
+    return record_run(asked, texts=texts, engine=engine, kind=kind)
 
 
 def _short(folder: Path) -> Path:
@@ -737,6 +732,7 @@ def record_run(
         _claim(folder, settings | devices)
         if finished.is_file() and not was_there:  # another process has just finished it
             return load_run(folder)
+        say_left_out(profile)
         if cut := identity["prompts_cut"]:
             limit = profile.max_prompt_tokens
             notice(f"{cut} of {identity['prompts']} prompts are cut to {limit} tokens")
@@ -777,13 +773,11 @@ def _record_parts(
     """Facts of every block. The engine records blocks without a complete part, and each is written
     when it is done.
     """
-    import torch
-
     from speclab.study.recording import Job
 
     encoded, size = encoded_prompts(profile), profile.block_prompts
     blocks = tuple(encoded[start : start + size] for start in range(0, len(encoded), size))
-    job = Job(profile, blocks, texts, torch.get_num_threads())
+    job = Job(profile, blocks, texts)
     facts = {index: part_facts(folder, index) for index in range(len(blocks))}
     if missing := [index for index, part in facts.items() if not part]:
         bar = {"desc": f"record {profile.name}", "unit": "block", "disable": None}

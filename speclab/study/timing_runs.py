@@ -107,7 +107,7 @@ def costs_for(run: Run, c: float | None = None) -> PairCosts:
     """
     rows, is_shipped = timing_runs(run.manifest["weights"])
     if c is not None or rows.empty:
-        is_assumed, c = c is None, c or ASSUMED_C
+        is_assumed, c = c is None, ASSUMED_C if c is None else c
         source = f"those of c = {c:.3g}, with v = 1 and o = 0."
         if is_assumed:
             source = f"assumed: c = {c}, v = 1 and o = 0. Notebook 10 measures them."
