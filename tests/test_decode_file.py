@@ -14,7 +14,7 @@ from test_faults import forked
 
 from speclab.__main__ import main
 from speclab.cli import decode_file as files
-from speclab.models import pairs
+from speclab.study import pairs
 
 TEXTS = {f"{place}-é": "a b c d e f"[: 1 + 2 * place] for place in range(4)}
 TIMES = ("time_s", "prefill_time_s")

@@ -757,8 +757,7 @@ def _claim(folder: Path, settings: Facts) -> None:
     path = folder / "settings.json"
     if path.is_file() and path.read_bytes() == content:
         return
-    names = [file.name for file in folder.iterdir() if not file.name.startswith(".")]
-    if names:
+    if names := [file.name for file in folder.iterdir() if file.name[0] != "."]:
         raise RunError(
             f"{folder} holds {min(names)}, of a run with other settings (models, prompts, "
             "template, parameters or devices) or of something else; choose another folder (--out) "
