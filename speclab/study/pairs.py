@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from speclab.models.folder import GENERATION, ModelFolder, model_digest
-from speclab.plain import EncodedPrompt, brief, digest_of, say_once
+from speclab.plain import EncodedPrompt, Facts, brief, digest_of, say_once
 from speclab.study.profiles import MODELS, Profile
 from speclab.study.prompts import Prompt, encode_prompts
 
@@ -21,19 +21,19 @@ def load_pair(profile: Profile) -> "Pair":
     """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
     from speclab.models.pairs import load_both
 
-    say_left_out(profile)
+    folder = ModelFolder.fetched(profile.target, weights=False)
+    say_left_out(profile.target.path, folder.left_out(profile.temperature > 0))
     specs = profile.target, profile.draft
     return load_both(*specs, profile.positions, profile.max_packed_tokens)
 
 
-def say_left_out(profile: Profile) -> None:
+def say_left_out(target: str, left_out: Facts) -> None:
     """Print, once, what the kit leaves out of the target's own settings of generation."""
-    folder = ModelFolder.fetched(profile.target, weights=False)
-    if left_out := folder.left_out(profile.temperature > 0):
+    if left_out:
         values = ", ".join(f"{name}={brief(value)}" for name, value in left_out.items())
         say_once(
-            f"{profile.target.path}: its {GENERATION} asks for {values}, which the kit leaves out; "
-            "the texts follow the model's own distribution"
+            f"{target}: its {GENERATION} asks for {values}, which the kit leaves out; the texts "
+            "follow the model's own distribution"
         )
 
 

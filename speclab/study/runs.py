@@ -732,7 +732,7 @@ def record_run(
         _claim(folder, settings | devices)
         if finished.is_file() and not was_there:  # another process has just finished it
             return load_run(folder)
-        say_left_out(profile)
+        say_left_out(profile.target.path, identity["left_out"])
         if cut := identity["prompts_cut"]:
             limit = profile.max_prompt_tokens
             notice(f"{cut} of {identity['prompts']} prompts are cut to {limit} tokens")
