@@ -41,7 +41,7 @@ from speclab.lab.texts import Text
 from speclab.lab.token_kinds import token_kinds
 from speclab.models.folder import ModelFolder
 from speclab.study.profiles import ROOT, load_profile
-from speclab.study.prompts import DOMAINS
+from speclab.plain import DOMAINS
 from speclab.show import notebook
 from speclab.show.pictures import strings_of
 

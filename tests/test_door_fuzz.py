@@ -9,8 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speclab.plain import DOMAINS
 from speclab.study.profiles import FOLDER, Profile, load_profile
-from speclab.study.prompts import DOMAINS, read_prompts
+from speclab.study.prompts import read_prompts
 
 TINY = yaml.safe_load((FOLDER / "tiny.yaml").read_text())
 ROW = {"prompt_id": "a", "domain": "code", "prompt": "def f():"}

@@ -179,7 +179,7 @@ def test_what_is_wrong_is_named_by_file_and_line(case, tmp_path):
         ({"text": "hello"}, "line 1: no format fits; the line has \\['text'\\]. Formats are vllm"),
         (bench(decoding_steps=[2, 2]), "line 1: decoding_steps adds up to 4 in 2 turns"),
         (bench(accept_lengths=[3, 0, 2]), "accept_lengths has 0: each length counts the target"),
-        (bench() | {"category": "pooled"}, "domain='pooled': tables use this name for totals"),
+        (bench() | {"category": "pooled"}, "domain='pooled': allowed .* choose another name"),
         (
             {k: v for k, v in LINES["speclab"].items() if k != "drafted_per_step"},
             "line 1: it has no drafted_per_step, .* decode the prompts again",

@@ -49,7 +49,7 @@ def forge(folder, **changes):
         ("weights__target", "", "weights.target"),
         ("stop_ids", None, "stop_ids"),
         ("rows__trace", -5, "rows.trace"),
-        ("rows__trace", 0, "rows.trace"),
+        ("rows__trace", 0, "0 rows"),
         ("files__../../etc/passwd", "0" * 64, "passwd"),
         ("files", {}, "manifest.json"),
         ("finished", 12, "finished"),

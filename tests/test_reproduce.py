@@ -377,7 +377,7 @@ if not pathlib.Path(place).exists():
 
 
 @pytest.mark.usefixtures("light")
-@pytest.mark.parametrize("error", ["FilesMissing", "ModelsMissing", "LeftOut"])
+@pytest.mark.parametrize("error", ["ModelsMissing", "LeftOut"])
 def test_a_notebook_that_lacks_something_is_no_failure_and_runs_when_it_comes(
     kit, capsys, monkeypatch, error
 ):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from speclab import score
-from speclab.study.prompts import DOMAINS
+from speclab.plain import DOMAINS
 
 PARENT, RANK, DEPTH = ([0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 0, 1, 0, 1, 0, 1], [1, 1, 2, 2, 2, 2, 3, 3])
 BEST = [True, False, True, False, False, False, True, False]

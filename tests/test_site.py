@@ -13,7 +13,7 @@ from conftest import committed
 from nbformat.v4 import new_markdown_cell, new_notebook
 from test_pages import code, displayed
 
-from speclab.run import DONE, FAILED, NEEDS_FILES, pages, report, site
+from speclab.run import DONE, FAILED, NEEDS_MODELS, pages, report, site
 from speclab.run.findings import Headline, headlines_of
 from speclab.show.notebook import drawn_in
 from speclab.study.profiles import ROOT, load_profile
@@ -72,7 +72,7 @@ def built(tmp_path_factory):
     ended = [
         outcome(RUNS, changes={"gamma": 8}),
         outcome(FAILS, FAILED, "cell [3]: ValueError: no"),
-        outcome(LACKS, NEEDS_FILES, "The files are not here."),
+        outcome(LACKS, NEEDS_MODELS, "The files are not here."),
         outcome(FORMULAS),
     ]
     (build / "site").mkdir()
@@ -140,7 +140,7 @@ def test_the_first_page_says_what_was_found_and_what_is_off(built, opened):
     text = page.locator("article").inner_text()
     assert "2. Does it run?" in text and "It is 2 | 3. Run with gamma=8." in text
     assert f"{FAILS} failed: cell [3]: ValueError: no" in text
-    assert f"{LACKS} needs files: The files are not here." in text
+    assert f"{LACKS} needs the models: The files are not here." in text
     links = page.locator("article a[href]").evaluate_all("all => all.map(a => a.href)")
     names = {link.rpartition("/")[2].partition("#")[0] for link in links} - {"index.html"}
     assert names >= {f"{RUNS}.html", "explore.html"} and not names & {f"{FAILS}.html"}

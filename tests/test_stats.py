@@ -10,7 +10,7 @@ from test_score import make_run
 
 from speclab import score, stats
 from speclab.lab import association, significance
-from speclab.study.prompts import DOMAINS
+from speclab.plain import DOMAINS
 
 
 def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0):

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import click
 import yaml
 
+from speclab.plain import DOMAINS
 from speclab.study.prompts import (
-    DOMAINS,
     MATH_PROMPT,
     PROJECT_PROMPTS,
     REASONING_PROMPT,

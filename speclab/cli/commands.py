@@ -39,8 +39,7 @@ TYPES = dict.fromkeys(
     "action": click.Choice(["install"]),
 }
 AS_WRITTEN = (
-    "may be repeated. A value is taken as it is written; one in quotes, and a list or mapping in "
-    "[] or {}, is YAML."
+    "may be repeated. A value is YAML; a text, as a path or a name, is taken as it is written."
 )
 HELP = {  # of options that several verbs have
     "profile": "Study: a name from notebooks/profiles, or a YAML file.",

@@ -90,7 +90,7 @@ def open_call(
         pair_digests(profile),
         [[spec.dtype, str(device_of(spec)), spec.backend] for spec in specs],
         [profile.max_new_tokens, sampling, not sampling.greedy and profile.seed],
-        [rule, shape, check, read.facts["stop_ids"], read.facts.get("left_out")],
+        [rule, shape, check, read.facts["stop_ids"], read.facts["left_out"] or None],
     ]
     encoded = {
         digest_of([settings, prompt.prompt_id, prompt.domain, prompt.ids])[:16]: prompt

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
+from speclab.plain import DOMAINS
 from speclab.score import ALL, POOLED, Estimator
 from speclab.study.profiles import ROOT
-from speclab.study.prompts import DOMAINS
 from speclab.tree import Tree
 
 READS = ["data/paper"]

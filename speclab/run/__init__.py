@@ -1,5 +1,5 @@
 """How a notebook may end."""
 
 DONE, FAILED = "done", "failed"
-NEEDS_MODELS, NEEDS_FILES = "needs the models", "needs files"
+NEEDS_MODELS = "needs the models"
 LEFT_OUT = "left out"  # by the notebook itself: the study has too little for it

@@ -35,7 +35,7 @@ from tqdm import tqdm
 from speclab.cli import pair
 from speclab.cli.run_plan import JUDGED, chosen, listed, runs_asked
 from speclab.plain import Facts, digest_of, one_line, say_once, sha256_of
-from speclab.run import DONE, FAILED, LEFT_OUT, NEEDS_FILES, NEEDS_MODELS, parameters
+from speclab.run import DONE, FAILED, LEFT_OUT, NEEDS_MODELS, parameters
 from speclab.show import notebook as kit
 from speclab.study import runs
 from speclab.study.pairs import pair_digests
@@ -46,7 +46,7 @@ UNREAD = ("cli", "run", "explore")  # folders of the package that change no outc
 SHIPPED = ("requirements.lock", "notebooks/profiles", "data/traces", f"${runs.PLACE}")
 STILL = "Notebooks that only read recordings still run."
 # errors that a notebook raises if it lacks something
-NEEDS = {"ModelsMissing": NEEDS_MODELS, "FilesMissing": NEEDS_FILES, "LeftOut": LEFT_OUT}
+NEEDS = {"ModelsMissing": NEEDS_MODELS, "LeftOut": LEFT_OUT}
 
 
 @dataclass(frozen=True)

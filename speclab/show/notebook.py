@@ -315,8 +315,8 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     paper's, trees that cannot be scored, or a trained head where a block's ranks must not depend on
     where it began.
     """
+    from speclab.plain import DOMAINS
     from speclab.stats import MIN_PROMPTS
-    from speclab.study.prompts import DOMAINS
     from speclab.study.runs import drafts_by_head
 
     number, sizes = notebook[:2], judged_sizes(profile, judged)

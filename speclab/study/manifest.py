@@ -59,7 +59,6 @@ TABLES: tuple[str, ...] = get_args(Table)
 Count = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(max_length=1000)]
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -68,36 +67,32 @@ class Manifest:
 
     schema: Literal[1]
     key_version: Literal[2]
-    key: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    key: Text
     kind: Text | None
     profile: Profile
     weights: Annotated[dict[Which, Commit], Field(min_length=2)]
     # of prompt_id, domain and token ids of all prompts; of their texts
-    encoded: Sha256
-    prompt_set: Sha256
+    encoded: Text
+    prompt_set: Text
     stop_ids: list[Count]
     # of both models as they were loaded (`pairs.model_facts`), and `shared_vocabulary`
     pair: Facts
-    prompts: Annotated[int, Field(ge=1)]
+    prompts: Count
     prompts_cut: Count
     rows: Annotated[dict[Literal["trace", "nodes"], Count], Field(min_length=2)]
-    time_s: Annotated[float, Field(ge=0)]
+    time_s: float
     peak_bytes: dict[str, Count]
-    max_packed_tokens: Annotated[int, Field(ge=1)]
+    max_packed_tokens: Count
     libraries: dict[str, Text]
     python: Text
     machine: Text
-    finished: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT[\d:+.Z-]{5,40}$")]
-    files: Annotated[dict[Table, Sha256], Field(min_length=2)]
+    finished: Text
+    files: Annotated[dict[Table, Text], Field(min_length=2)]
     licence: Text | None = None
     # of greedy text: the share of positions at which, by rounding, the token is not the argmax
-    not_argmax: Annotated[float, Field(ge=0, le=1)] | None = None
+    not_argmax: float | None = None
     # settings of the target's own generation that the kit does not obey (`ModelFolder.left_out`)
     left_out: Facts = Field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not self.rows["trace"]:
-            raise ValueError("rows.trace=0, but every prompt has a text")
 
 
 def schema_of(name: str, columns: Collection[str]) -> pa.Schema:

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from speclab.models.folder import GENERATION, ModelFolder, model_digest
-from speclab.plain import EncodedPrompt, brief, digest_of, say_once
+from speclab.plain import EncodedPrompt, Facts, brief, digest_of, say_once
 from speclab.study.profiles import MODELS, Profile
 from speclab.study.prompts import Prompt, encode_prompts
 
@@ -21,10 +21,20 @@ def load_pair(profile: Profile) -> "Pair":
     """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
     from speclab.models.pairs import load_both
 
-    if line := left_out_in_words(profile):
-        say_once(line)
+    folder = ModelFolder.fetched(profile.target, weights=False)
+    say_left_out(profile.target.path, folder.left_out(profile.temperature > 0))
     specs = profile.target, profile.draft
     return load_both(*specs, profile.positions, profile.max_packed_tokens)
+
+
+def say_left_out(target: str, left_out: Facts) -> None:
+    """Print, once, what the kit leaves out of the target's own settings of generation."""
+    if left_out:
+        values = ", ".join(f"{name}={brief(value)}" for name, value in left_out.items())
+        say_once(
+            f"{target}: its {GENERATION} asks for {values}, which the kit leaves out; the texts "
+            "follow the model's own distribution"
+        )
 
 
 def check_pair(profile: Profile) -> None:
@@ -43,8 +53,8 @@ def pair_digests(profile: Profile, fetch: bool = True) -> dict[str, str]:
 @dataclass(frozen=True)
 class Read:
     """Prompts as token ids of a target, and `facts`: `encoded`, a SHA-256 of their ids, domains and
-    token ids, `stop_ids`, the ids that end the target's texts, and `left_out` (`ModelFolder`), if
-    anything is.
+    token ids, `stop_ids`, the ids that end the target's texts, `prompts_cut`, the number of prompts
+    that are cut, and `left_out` (`ModelFolder`).
     """
 
     prompts: tuple[EncodedPrompt, ...]
@@ -58,8 +68,7 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
     stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
     read = _read(folder, stamps, tuple(prompts), limits)
-    left_out = folder.left_out(profile.temperature > 0)
-    return Read(read.prompts, read.facts | {"left_out": left_out}) if left_out else read
+    return Read(read.prompts, read.facts | {"left_out": folder.left_out(profile.temperature > 0)})
 
 
 @cache
@@ -73,17 +82,6 @@ def _read(
     stops = sorted(folder.stop_ids(tokenizer), key=str)
     encoded = encode_prompts(tokenizer, prompts, *limits)
     rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
-    return Read(tuple(encoded), {"encoded": digest_of(rows), "stop_ids": stops})
-
-
-def left_out_in_words(profile: Profile) -> str:
-    """What the kit leaves out of the target's own settings of generation, in one line; "" if
-    nothing.
-    """
-    folder = ModelFolder.fetched(profile.target, weights=False)
-    left_out = folder.left_out(profile.temperature > 0)
-    asked = ", ".join(f"{name}={brief(value)}" for name, value in left_out.items())
-    return asked and (
-        f"{profile.target.path}: its {GENERATION} asks for {asked}, which the kit "
-        "leaves out; the texts follow the model's own distribution"
-    )
+    cut = sum(prompt.cut > 0 for prompt in encoded)
+    facts = {"encoded": digest_of(rows), "stop_ids": stops, "prompts_cut": cut}
+    return Read(tuple(encoded), facts)

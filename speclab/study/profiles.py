@@ -4,8 +4,8 @@ checked when it is read.
 
 import dataclasses
 import os
-import re
 from collections.abc import Container, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -14,7 +14,6 @@ from pydantic.dataclasses import dataclass
 
 from speclab import place
 from speclab.plain import (
-    SCALARS,
     STRICT,
     Facts,
     ModelSpec,
@@ -40,16 +39,6 @@ TEXTS = ("name", "description", "prompts", "traces", "path", "revision", "device
 
 
 @dataclass(frozen=True, config=STRICT)
-class TrainedOn:
-    """The composed prompts (data/training_prompts) that a draft was trained on: their seed, and for
-    each domain how many of its first prompts.
-    """
-
-    seed: int
-    composed: dict[str, int]
-
-
-@dataclass(frozen=True, config=STRICT)
 class Notes:
     """Facts about a pair that do not change any run."""
 
@@ -58,7 +47,9 @@ class Notes:
     # the published config.json of both models, to plan memory before anything is downloaded
     target_config: Facts = Field(default_factory=dict)
     draft_config: Facts = Field(default_factory=dict)
-    trained_on: TrainedOn | None = None
+    # the composed prompts (data/training_prompts) that a draft was trained on: `seed`, and in
+    # `composed` how many of its first prompts for each domain
+    trained_on: Facts | None = None
     # prompt sets that a draft was trained on, by the draft's path
     saw: dict[str, list[str]] = Field(default_factory=dict)
     # how many first prompts of a domain chose the length of the draft's training
@@ -199,12 +190,8 @@ def with_head(profile: Profile) -> Profile | None:
 
 def _find(values: Facts, folder: Path) -> None:
     """Replace each name of a file or folder by its place (`_place`)."""
-
-    def place(name: Any) -> Any:
-        return _place(name, folder) if isinstance(name, str) and name not in SETS else name
-
-    for key in {"prompts", "traces"} & values.keys():
-        values[key] = place(values[key])
+    place = partial(_place, folder)
+    values |= {key: place(values[key]) for key in {"prompts", "traces"} & values.keys()}
     if isinstance(values.get("other_prompts"), list):
         values["other_prompts"] = [*map(place, values["other_prompts"])]
     for model in MODELS:
@@ -212,14 +199,16 @@ def _find(values: Facts, folder: Path) -> None:
             values[model] = values[model] | {"path": place(values[model]["path"])}
 
 
-def _place(name: str, folder: Path) -> str:
+def _place(folder: Path, name: Any) -> Any:
     """The file or folder with this name in `folder`, else in the working folder, else in the
     repository. A path in the repository is relative to it; others are absolute. A name that is not
-    found is unchanged, because it may be a name of the hub.
+    found is unchanged, because it may be a name of the hub or of a prompt set.
     """
+    if not isinstance(name, str) or name in {"", *SETS}:
+        return name
     for root in (folder, Path(), ROOT):
         place = Path(os.path.abspath(root / name))
-        if name and os.path.exists(place):  # False for a text that no file can have as its name
+        if os.path.exists(place):  # False for a text that no file can have as its name
             is_inside = place.is_relative_to(ROOT) and place != ROOT
             return place.relative_to(ROOT).as_posix() if is_inside else str(place)
     return name
@@ -258,39 +247,24 @@ def _change(values: Facts, overrides: Facts) -> None:
             values[key] = value
 
 
-# what is read as YAML in a value of the command line, where a text is expected and elsewhere
-IN_TEXT = r"""(["']).*\1\Z|null\Z"""
-IN_OTHERS = "|".join([IN_TEXT, r"\[", "{", *SCALARS.values()])
-
-
-def _parse_option(text: str, is_text: bool) -> Any:
-    """A value of the command line. ValueError if it is not YAML where it is read as YAML.
-
-    It is taken as written, if it is no number, true, false or null. What stands in quotes, [] or {}
-    is read as YAML. is_text: a text is expected, so only null and what stands in quotes is read.
-    """
-    bare = text.strip()
-    read = IN_TEXT if is_text else IN_OTHERS
-    is_read = re.match(read, bare, re.IGNORECASE | re.DOTALL)
-    return parse_yaml(bare) if is_read else text
-
-
 def parse_overrides(
     items: Iterable[str], option: str = "--set", texts: Container[str] = TEXTS
 ) -> Facts:
-    """`["gamma=4", "tree=…"]` from an option of the command line as a dict; values as of
-    `_parse_option`. texts: parameters whose value is a text.
+    """`["gamma=4", "tree=…"]` from an option of the command line as a dict. Values are YAML, but
+    those of `texts`, parameters whose value is a text, are taken as they are written, except null.
     """
-    found = {}
+    values: Facts = {}
     for item in items:
         key, equals, value = item.partition("=")
-        key = key.strip()
-        if not equals or not key:
-            raise ValueError(f"{option} {item} has no value; write KEY=VALUE, as max_new_tokens=32")
+        name = key.strip()
+        is_text = name.rpartition(".")[2] in texts and value.strip() != "null"
         try:
-            found[key] = _parse_option(value, key.rpartition(".")[2] in texts)
+            if not (name and equals):
+                raise ValueError("no name or no =")
+            values[name] = value if is_text else parse_yaml(value)
         except ValueError as error:
             raise ValueError(
-                f"{option} {item}: the value is not YAML ({error}); correct or quote it"
+                f"{option} {item} has no value in YAML ({error}); write KEY=VALUE, as "
+                "max_new_tokens=32, and quote what is no YAML"
             ) from None
-    return found
+    return values

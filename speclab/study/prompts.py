@@ -5,8 +5,6 @@ Uses only a tokenizer's call and its chat template, and no model. `datasets` is 
 public set is read.
 """
 
-import hashlib
-import json
 import os
 from bisect import bisect_right
 from collections import Counter
@@ -23,7 +21,17 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from speclab.place import ROOT as REPOSITORY
 from speclab.place import folder_of
 from speclab.plain import DOMAINS as DOMAINS
-from speclab.plain import STRICT, EncodedPrompt, Facts, brief, checked, content_of, near, parse_json
+from speclab.plain import (
+    STRICT,
+    EncodedPrompt,
+    Facts,
+    brief,
+    checked,
+    content_of,
+    digest_of,
+    near,
+    parse_json,
+)
 
 # names in tables: the mean over domains, all rows together, and prompts without a known domain
 RESERVED = ("all", "pooled", "unknown")
@@ -115,7 +123,9 @@ class _Question:
 
 @dataclass(frozen=True)
 class HubSet:
-    """The source of one domain of a set, and how a row becomes a prompt ("": it is no prompt)."""
+    """The source of one domain of a set, as `datasets` names it; `text` makes a prompt of a row, ""
+    if it is none.
+    """
 
     name: str
     config: str | None
@@ -199,25 +209,36 @@ def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
     a name that cannot be a domain, or an id that occurs twice.
     needs_domain: False allows lines without a domain (it is "" then).
     """
+    path = Path(path)
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    if not files or not os.path.exists(files[0]):
+        raise ValueError(
+            f"no prompts at {path}; use {', '.join(SETS)}, an existing .jsonl file, or a folder "
+            "with such files"
+        )
     prompts: dict[str, Prompt] = {}
     spelled: dict[str, str] = {}  # each domain as it was written first
-    for where, line in _lines(Path(path)):
-        try:
-            values = parse_json(line)
-        except ValueError as error:
-            raise ValueError(f"{where}: not valid JSON ({error}); correct the line") from None
-        if isinstance(values, dict) and "turns" in values:
-            question = checked(_Question, values, where)
-            name = f"{question.category}-{question.question_id}"
-            values = {"prompt_id": name, "domain": question.category, "prompt": question.turns[0]}
-        row = checked(_Row, values, where, of_json=True)
-        if row.domain or needs_domain:
-            check_domain(row.domain, spelled, where)
-        if row.prompt_id in prompts:
-            raise ValueError(f"{where}: prompt_id {row.prompt_id!r} occurs twice; rename one")
-        turns = tuple((turn.role, turn.content) for turn in row.messages or ())
-        text = row.prompt or turns[-1][1]
-        prompts[row.prompt_id] = Prompt(row.prompt_id, row.domain, text, turns)
+    for file in files:
+        for number, line in enumerate(content_of(file).splitlines(), start=1):
+            if not line.strip():
+                continue
+            where = f"{file}, line {number}"
+            try:
+                values = parse_json(line)
+            except ValueError as error:
+                raise ValueError(f"{where}: not valid JSON ({error}); correct the line") from None
+            if isinstance(values, dict) and "turns" in values:
+                asked = checked(_Question, values, where)
+                name = f"{asked.category}-{asked.question_id}"
+                values = {"prompt_id": name, "domain": asked.category, "prompt": asked.turns[0]}
+            row = checked(_Row, values, where, of_json=True)
+            if row.domain or needs_domain:
+                check_domain(row.domain, spelled, where)
+            if row.prompt_id in prompts:
+                raise ValueError(f"{where}: prompt_id {row.prompt_id!r} occurs twice; rename one")
+            turns = tuple((turn.role, turn.content) for turn in row.messages or ())
+            text = row.prompt or turns[-1][1]
+            prompts[row.prompt_id] = Prompt(row.prompt_id, row.domain, text, turns)
     return list(prompts.values())
 
 
@@ -225,33 +246,19 @@ def check_domain(name: str, spelled: dict[str, str], where: str) -> None:
     """ValueError for a name that a table cannot show: missing, too long, not printable, in
     RESERVED, or different from an earlier name in case or spaces only.
     """
-    if not name.strip():
-        raise ValueError(f"{where}: missing field domain")
-    said = f"{where}: domain={brief(name)}: "
-    if len(name) > LONGEST_NAME or not name.isprintable():
-        raise ValueError(f"{said}at most {LONGEST_NAME} printable characters are allowed")
     folded = " ".join(name.casefold().split())
-    if folded in RESERVED:
-        raise ValueError(f"{said}tables use this name for totals; choose another")
+    is_shown = folded and len(name) <= LONGEST_NAME and name.isprintable()
+    if not is_shown or folded in RESERVED:
+        raise ValueError(
+            f"{where}: domain={brief(name)}: allowed are 1 to {LONGEST_NAME} printable characters, "
+            f"and not {', '.join(RESERVED)} (tables use these for totals); choose another name"
+        )
     first = spelled.setdefault(folded, name)
     if first != name:
         raise ValueError(
-            f"{said}it differs from {first!r} in case or spaces only; use one spelling"
+            f"{where}: domain={brief(name)}: it differs from {first!r} in case or spaces only; use "
+            "one spelling"
         )
-
-
-def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The place of each line, and the line."""
-    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    if not files or not os.path.exists(files[0]):
-        raise ValueError(
-            f"no prompts at {path}; use {', '.join(SETS)}, an existing .jsonl file, or a folder "
-            "with such files"
-        )
-    for file in files:
-        for number, line in enumerate(content_of(file).splitlines(), start=1):
-            if line.strip():
-                yield f"{file}, line {number}", line
 
 
 def without_wrapper(text: str) -> str:
@@ -304,36 +311,30 @@ def load_prompts(
     of SETS in the order of DOMAINS). Raises ValueError if a set cannot be read, holds no prompt, or
     lacks one of `domains`.
     """
-    # the prompts that the source holds, and its domains in their order
+    # the prompts that the source holds, by domain in order
     hub_sets = HUB_SETS.get(str(source), {})
-    known: list[Prompt] = []
-    if not hub_sets:
+    offered: dict[str, Iterable[Prompt]] = {
+        domain: _hub_prompts(hub_set, domain) for domain, hub_set in hub_sets.items()
+    }
+    if hub_sets:
+        per_domain = per_domain or PER_DOMAIN
+    else:
         known = read_prompts(OWN_SETS.get(str(source), REPOSITORY / source))
-    if source == "unwrapped":
-        known = [replace(prompt, text=without_wrapper(prompt.text)) for prompt in known]
-    here = list(hub_sets or dict.fromkeys(prompt.domain for prompt in known))
-    if source in SETS:
-        here.sort(key=DOMAINS.index)
-    if not here:
+        if source == "unwrapped":
+            known = [replace(prompt, text=without_wrapper(prompt.text)) for prompt in known]
+        names = dict.fromkeys(prompt.domain for prompt in known)
+        here = sorted(names, key=DOMAINS.index) if source in SETS else names
+        offered = {name: [one for one in known if one.domain == name] for name in here}
+    if not offered:
         raise ValueError(f"prompts {str(source)!r} hold no prompt; add one JSON line per prompt")
-    if hub_sets and per_domain is None:
-        per_domain = PER_DOMAIN
     # the first prompts of each domain that is asked for
-    chosen = []
-    for domain in here if domains is None else domains:
-        if domain not in here:
+    chosen: list[Prompt] = []
+    for domain in offered if domains is None else domains:
+        if domain not in offered:
             raise ValueError(
-                f"prompts {str(source)!r} have no domain {domain!r}: {near(domain, here)}"
+                f"prompts {str(source)!r} have no domain {domain!r}: {near(domain, offered)}"
             )
-        offered = iter([prompt for prompt in known if prompt.domain == domain])
-        if hub_set := hub_sets.get(domain):
-            offered = _hub_prompts(hub_set, domain)
-        first = list(islice(offered, per_domain))
-        if not first:
-            raise ValueError(
-                f"prompts {str(source)!r}: domain {domain} has no prompt; leave it out of `domains`"
-            )
-        chosen += first
+        chosen += islice(offered[domain], per_domain)
     return chosen
 
 
@@ -373,8 +374,7 @@ def prompts_digest(prompts: Iterable[Prompt]) -> str:
     exactly if the prompt sets are equal.
     """
     rows = [[p.prompt_id, p.domain, p.text, *filter(None, [p.messages])] for p in prompts]
-    content = json.dumps(rows)
-    return hashlib.sha256(content.encode()).hexdigest()
+    return digest_of(rows)
 
 
 def encode_prompts(
@@ -394,29 +394,18 @@ def encode_prompts(
     ValueError for a tokenizer without a chat template, a template that fails, messages without a
     template, or a prompt without tokens.
     """
-    if template == "chat" and not getattr(tokenizer, "chat_template", None):
-        raise ValueError(
-            "template is 'chat', but the tokenizer has no chat_template; set template: none, or "
-            "use a chat-tuned pair"
-        )
     encoded = []
     for prompt in prompts:
-        if prompt.messages and template == "none":
-            raise ValueError(
-                f"prompt {prompt.prompt_id!r} has messages, and only a chat template can join "
-                "them; set template: chat"
-            )
         try:
-            ids = _ids(tokenizer, prompt, template)
+            kept = ids = _ids(tokenizer, prompt, template)
         # a template is a program, which can raise any error
         except Exception as error:
             raise ValueError(
                 f"{tokenizer.name_or_path}: template {template!r} fails on prompt "
                 f"{prompt.prompt_id!r} ({type(error).__name__}: {error}); correct the "
-                "chat_template or the prompt, or set template: none"
+                "chat_template or the prompt, or set another template (none, chat)"
             ) from error
         # a cut end of a template would be another prompt, so a message is shortened instead
-        kept = ids[:max_tokens]
         if template == "chat" and len(ids) > max_tokens:
             if not truncate:
                 raise ValueError(
@@ -425,24 +414,29 @@ def encode_prompts(
                     "truncate: true, which cuts the end of the message"
                 )
             kept = _shortened(tokenizer, prompt, max_tokens)
+        kept = kept[:max_tokens]
         cut = len(ids) - len(kept)
         encoded.append(EncodedPrompt(prompt.prompt_id, prompt.domain, tuple(kept), cut))
     return encoded
 
 
 def _ids(tokenizer: Any, prompt: Prompt, template: str) -> list[int]:
-    """Token ids of a prompt. ValueError if there are none."""
+    """Token ids of a prompt. ValueError if there are none, for a tokenizer without a chat template,
+    and for messages without a template.
+    """
     ids: list[int]
-    if template == "none":
-        ids = tokenizer(prompt.text)["input_ids"]
-    else:
-        turns = prompt.messages or (("user", prompt.text),)
+    turns = prompt.messages or (("user", prompt.text),)
+    if template == "chat":
         messages = [{"role": role, "content": content} for role, content in turns]
         given = {"add_generation_prompt": True, "date_string": DATE}
         written = tokenizer.get_chat_template()
         if "strftime_now" in written:
             given["chat_template"] = STRFTIME + written
         ids = tokenizer.apply_chat_template(messages, return_dict=False, **given)
+    elif prompt.messages:
+        raise ValueError("only a chat template can join its messages; set template: chat")
+    else:
+        ids = tokenizer(prompt.text)["input_ids"]
     if not ids:
         raise ValueError("the prompt has no tokens")
     return ids

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import psutil
 import torch
@@ -36,13 +36,13 @@ class Job:
     """The input of a worker.
 
     blocks: encoded prompts. texts: continuations from another run, by prompt_id, or None. threads:
-    of a worker; None keeps the current number.
+    of a worker; as in the process that makes the job.
     """
 
     profile: Profile
     blocks: tuple[tuple[EncodedPrompt, ...], ...]
     texts: Texts | None = None
-    threads: int | None = None
+    threads: int = field(default_factory=torch.get_num_threads)
 
 
 def peak_bytes() -> dict[str, int]:
@@ -71,18 +71,15 @@ class Worker:
         self.job, self.device, self.pair, self.ahead = job, device, pair, ahead
         # packed nodes, and in how many parts texts are written; less at once when memory runs out
         self.packed, self.parts = job.profile.max_packed_tokens, 1
-        self.most = max(WRITTEN, *map(len, job.blocks))
         self.texts = dict(job.texts or {})
 
     def _load(self) -> Pair:
-        if self.job.threads:
-            torch.set_num_threads(self.job.threads)
+        torch.set_num_threads(self.job.threads)
         profile = self.job.profile
+        specs = {name: getattr(profile, name) for name in MODELS}
         if self.device:
-            for name in MODELS:
-                moved = replace(getattr(profile, name), device=self.device)
-                profile = profile.replace(**{name: moved})
-        return load_pair(profile)
+            specs = {name: replace(spec, device=self.device) for name, spec in specs.items()}
+        return load_pair(profile.replace(**specs))
 
     def _write(self, pair: Pair, index: int) -> None:
         """Write the texts of a block, on a CPU with those of the other blocks of its group. Groups
@@ -114,7 +111,7 @@ class Worker:
                     pair, block, texts, profile.tree, profile.sampling, self.packed
                 )
             except torch.OutOfMemoryError:
-                if self.packed <= SMALLEST and self.parts >= self.most:
+                if self.packed <= SMALLEST:
                     raise
             # after the except block, because the error keeps the tensors in memory
             torch.cuda.empty_cache()

@@ -56,7 +56,7 @@ from speclab.study.manifest import (
     check_table,
     schema_of,
 )
-from speclab.study.pairs import left_out_in_words, pair_digests, read_by_target
+from speclab.study.pairs import pair_digests, read_by_target, say_left_out
 from speclab.study.profiles import MODELS, ROOT, Profile
 from speclab.study.prompts import (
     HUB_SETS,
@@ -71,59 +71,44 @@ from speclab.study.prompts import (
 if TYPE_CHECKING:
     from speclab.model import Pair
     from speclab.record import Recorded
-    from speclab.study.recording import Done, Engine, Job
+    from speclab.study.recording import Done, Engine
 
 
 ONE_NODE: Facts = {"depth": 1, "branches": 1, "budget": 1}
 GREEDY: Facts = {"temperature": 0.0}
 SAMPLED: Facts = {"temperature": None}  # None: the profile's own (`Profile.sampled_temperature`)
-OWN_TEXTS: dict[str, Facts] = {"greedy": GREEDY, "sampled": SAMPLED}
-OTHER_TEXTS: dict[str, Facts] = {
+SEEDS = tuple(f"sampled-seed-{number}" for number in range(1, 6))
+KINDS: dict[str, Facts] = {  # of every profile: `kinds_of`
+    "greedy": GREEDY,
+    "sampled": SAMPLED,
     # text at other temperatures and from other seeds: one drafted token per position, because a
     # replay of chains and trees needs only the draft's ranks along the text besides
     "sampled-0.3": {"temperature": 0.3} | ONE_NODE,
     "sampled-0.7": {"temperature": 0.7} | ONE_NODE,
-    "sampled-seed-1": SAMPLED | ONE_NODE,
-    "sampled-seed-2": SAMPLED | ONE_NODE,
-    # of the kit's own pair alone; a study has three seeds
-    "sampled-seed-3": SAMPLED | ONE_NODE,
-    "sampled-seed-4": SAMPLED | ONE_NODE,
-    "sampled-seed-5": SAMPLED | ONE_NODE,
-}
-OTHER_TREES: dict[str, Facts] = {
+    **dict.fromkeys(SEEDS, SAMPLED | ONE_NODE),
     # every level of the tree complete
     "balanced": GREEDY | {"budget": None},
     # the draft's continuation, for stopping rules
     "chain": GREEDY | {"depth": 8, "branches": 1, "budget": 8},
-}
-OTHER_PROMPTS: dict[str, Facts] = {
     # the same prompts in the format that the profile does not use
     "chat-template": GREEDY | {"template": "chat"},
     "plain-template": GREEDY | {"template": "none"},
     # texts LONGER times as long, for fewer prompts: do findings depend on the length of the texts?
     "long": GREEDY | {"max_new_tokens": None, "prompts_per_domain": 20} | ONE_NODE,
 }
-KINDS = OWN_TEXTS | OTHER_TEXTS | OTHER_TREES | OTHER_PROMPTS  # of every profile: `kinds_of`
 LONGER = 3
 # the settings that decide how a target reads prompts, and with those that choose them
 READING = ("template", "max_prompt_tokens", "truncate")
-SELECTION = ("prompts", "prompts_per_domain", "domains", *READING)
-OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # of every study; `of_kind` chooses the seeds
-MORE_SEEDS = ("sampled-seed-3", "sampled-seed-4", "sampled-seed-5")  # read where they are recorded
-# only the tree differs, so the target's text is read from the other run if it is recorded
-SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
+STUDY_SEEDS = 2  # the first of SEEDS, of every study; the others are read where they are recorded
+# only the tree differs, so the target's text is read from the greedy run if it is recorded
+OTHER_TREES = ("balanced", "chain")
 RUNS = (place.folder_of("SPECLAB_RUNS") or place.RUNS).absolute()
 # environment variable: a folder with a shipped run for each kind, or a single shipped run
 PLACE = "SPECLAB_TRACES"
-BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files, which the folder may hold instead
 
 
 class RunError(RuntimeError):
     """A run could not be recorded or read. The message says what to do; finished parts are kept."""
-
-
-class FilesMissing(RuntimeError):
-    """A notebook needs files that are not on this machine. The message says how to get them."""
 
 
 class Damaged(RunError):
@@ -201,13 +186,13 @@ def read_facts(path: Path, do: str) -> Facts:
         facts: Facts = read_json(path, do)
     except ValueError as error:
         raise Damaged(error) from None
-    seal, files = facts.pop("seal", None), facts.get("files")
-    if seal != digest_of(facts) or not isinstance(files, dict):
-        raise Damaged(f"{path} has changed since it was written (its seal differs); {do}")
-    for name, digest in files.items():
-        table = path.parent / name
-        if not table.is_file() or sha256_of(table) != digest:
-            raise Damaged(f"{table} is damaged or missing (its checksum differs); {do}")
+    is_sealed = facts.pop("seal", None) == digest_of(facts)
+    files = {path.parent / name: digest for name, digest in facts.get("files", {}).items()}
+    wrong = [file for file in files if not file.is_file() or sha256_of(file) != files[file]]
+    for file in wrong if is_sealed else [path]:
+        raise Damaged(
+            f"{file} has changed since it was written, or is missing (its checksum differs); {do}"
+        )
     return facts
 
 
@@ -225,11 +210,9 @@ def _table(name: str, prompts: Sequence[EncodedPrompt], recorded: Sequence["Reco
         columns = getattr(record, name)
         count = len(columns["position"])
         who = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count}
-        columns = columns | who
         # a column of lists is a matrix here, which Arrow reads row by row
-        schema = schema_of(name, columns)
-        rows = {column: list(columns[column]) for column in schema.names}
-        tables.append(pa.table(rows, schema))
+        rows = {column: list(values) for column, values in (columns | who).items()}
+        tables.append(pa.table(rows, schema_of(name, rows)))
     return pa.concat_tables(tables)
 
 
@@ -312,9 +295,8 @@ class Part(Run):
     def table(self, name: str) -> pa.Table:
         """The rows of its prompts in a table of the larger run, which is checked as a whole."""
         table = self.whole.table(name)
-        place = pc.index_in(table["prompt_id"], pa.array(self.prompt_ids))
-        rows = pc.sort_indices(place)  # stable; rows of other prompts come last
-        return table.take(rows[: len(rows) - place.null_count])
+        names = table["prompt_id"]
+        return pa.concat_tables([table.filter(pc.equal(names, name)) for name in self.prompt_ids])
 
 
 def load_run(folder: str | Path) -> Run:
@@ -322,21 +304,14 @@ def load_run(folder: str | Path) -> Run:
     the repository; its tables are checked against the checksums in its manifest. RunError if it is
     not there, not finished or from another version, Damaged if it has changed.
     """
-    path = _manifest_in(Path(folder))
-    return Run(path.parent, _checked_manifest(read_facts(path, MEND), path))
-
-
-def _manifest_in(folder: Path) -> Path:
-    """The manifest in a run's folder. RunError, which says what is there instead."""
-    folders = [root / folder for root in (Path(), ROOT)]
-    for path in (one / "manifest.json" for one in folders):
+    for root in (Path(), ROOT):
+        path = root / folder / "manifest.json"
         if path.is_file():
-            return path
-    if any((one / "settings.json").is_file() for one in folders):
-        said = "is a recording that is not finished; repeat the command that began it: it continues"
-    else:
-        said = f"is no run in the working folder or in {ROOT}; name a folder with a manifest.json"
-    raise RunError(f"{folder} {said}")
+            return Run(path.parent, _checked_manifest(read_facts(path, MEND), path))
+    raise RunError(
+        f"{folder} is no finished run in the working folder or in {ROOT}; name a folder with a "
+        "manifest.json, or, if its recording was stopped, repeat the command that began it"
+    )
 
 
 def manifest_of(folder: Path) -> Facts | None:
@@ -375,9 +350,14 @@ def texts_of(run: Run) -> Texts:
     return {prompt: tuple(tokens.tolist()) for prompt, tokens in texts}
 
 
+def profile_of(run: Run) -> Profile:
+    """The profile with which a run was recorded."""
+    return checked(Profile, run.manifest["profile"], str(run.folder), of_json=True)
+
+
 def tokenizer_of(run: Run) -> Any:
     """The tokenizer of a run's target; None if the target is not on this machine or has changed."""
-    folder = ModelFolder.whole(ModelSpec(**run.manifest["profile"]["target"]))
+    folder = ModelFolder.whole(profile_of(run).target)
     if folder is None or folder.digest != run.manifest["weights"]["target"]:
         return None
     return folder.tokenizer
@@ -415,10 +395,7 @@ def encoded_again(run: Run, prompts: Sequence[Prompt]) -> dict[str, tuple[int, .
     """The token ids of a run's prompts by prompt_id; empty where the target would read them
     otherwise by now.
     """
-    settings = run.manifest["profile"]
-    known: Facts = {name: ModelSpec(**settings[name]) for name in MODELS}
-    known |= {name: settings[name] for name in READING}
-    read = read_by_target(Profile(settings["name"], **known), prompts)
+    read = read_by_target(profile_of(run), prompts)
     if read.facts["encoded"] != run.manifest["encoded"]:
         return {}
     return {prompt.prompt_id: prompt.ids for prompt in read.prompts}
@@ -441,36 +418,33 @@ def decisive(settings: Facts) -> Facts:
 
 def _key(facts: Facts) -> str:
     """The key of a run from its manifest."""
-    decided = decisive(facts["profile"])
     names = ("schema", "key_version", "weights", "encoded", "stop_ids")
-    held = [facts[name] for name in names]
-    if left_out := facts.get("left_out"):  # most targets ask for nothing that is left out
-        held.append(left_out)
-    return digest_of([decided, *held])[:16]
+    # most targets ask for nothing that is left out
+    left_out = filter(None, [facts.get("left_out")])
+    return digest_of([decisive(facts["profile"]), *map(facts.get, names), *left_out])[:16]
 
 
 def identity_of(profile: Profile, fetch: bool = True) -> Facts:
     """The part of a manifest that decides a run, with the run's key. ModelsMissing if a model is
     neither on this machine nor available from the hub.
 
-    fetch: False downloads nothing. Without the target or transformers on this machine, entries that
-    need the target's tokenizer are left out; without both models, the key is. The weights of a
-    model are "" if nothing on this machine names them.
+    fetch: False downloads nothing. Without the target or transformers on this machine, the key and
+    entries that need the target's tokenizer are left out. The weights of a model are "" if nothing
+    on this machine names them.
     """
     prompts = profile_prompts(profile)
-    prompt_set = prompts_digest(prompts)
-    reads = fetch or find_spec("transformers")
-    here = [fetch or (reads and ModelFolder.whole(getattr(profile, name))) for name in MODELS]
-    facts = {
+    facts: Facts = {
         "schema": SCHEMA_VERSION,
         "key_version": KEY_VERSION,
         "profile": asdict(profile),
         "weights": pair_digests(profile, fetch),
-        "prompt_set": prompt_set,
+        "prompt_set": prompts_digest(prompts),
+        "prompts": len(prompts),
     }
-    if here[0]:
+    if fetch or (find_spec("transformers") and ModelFolder.whole(profile.target)):
         facts |= read_by_target(profile, prompts).facts
-    return facts | {"key": _key(facts)} if all(here) else facts
+        facts["key"] = _key(facts)
+    return facts
 
 
 def run_key(profile: Profile) -> str:
@@ -483,34 +457,26 @@ def run_key(profile: Profile) -> str:
 def what_differs(run: Facts, wanted: Facts) -> list[str]:
     """The names of decisive entries that differ between a manifest and `wanted`, an `identity_of`;
     [] for the same run. A model that is not on this machine is compared by its commit, or, without
-    a commit, by its path in the profile. Prompts are then compared by text, not by token ids.
+    a commit, by the last two parts of its path. Prompts are then compared by text, not by token
+    ids.
     """
     is_read = "encoded" in wanted  # else the settings that decide how the target reads are compared
-    names = ("encoded", "stop_ids", "left_out") if is_read else READING
+    names = ("stop_ids", "left_out") if is_read else READING
     its, ours = (
         decisive(facts["profile"])
         | {name: (facts if is_read else facts["profile"]).get(name, {}) for name in names}
-        | {"prompts": facts["prompt_set"]}
+        | {"prompts": (facts["prompt_set"], is_read and facts["encoded"])}
         for facts in (run, wanted)
     )
-    differ = [name for name in its | ours if its.get(name) != ours.get(name)]
-    if "prompts" in differ:  # so their token ids differ too
-        differ = [name for name in differ if name != "encoded"]
+    differ = [name for name, value in its.items() if value != ours.get(name)]
     for name in MODELS:
-        model, named = run["profile"][name], wanted["weights"][name]
-        is_known = named in (run["weights"][name], model["revision"])
-        is_called_so = not named and _may_be(model["path"], wanted["profile"][name]["path"])
-        if not (is_known or is_called_so):
+        model, digest = run["profile"][name], wanted["weights"][name]
+        # another machine may name the same folder by its full path
+        end = Path(wanted["profile"][name]["path"]).parts[-2:]
+        is_called_so = not digest and Path(model["path"]).parts[-len(end) :] == end
+        if not (is_called_so or digest in (run["weights"][name], model["revision"])):
             differ.append(f"{name} weights")
     return differ
-
-
-def _may_be(path: str, name: str) -> bool:
-    """Whether a folder on another machine, which a run names by its full path, may be the folder
-    with this name: the last two parts of the paths are compared.
-    """
-    there, here = Path(path).parts, Path(name).parts[-2:]
-    return there[-len(here) :] == here
 
 
 def kind_of_set(source: str) -> str:
@@ -581,10 +547,9 @@ def of_kind(profile: Profile, kind: str) -> Profile:
     changes = dict(kinds[kind])
     if changes["temperature"] is None:
         changes["temperature"] = profile.sampled_temperature
-    seeds = (*OTHER_SEEDS, *MORE_SEEDS)
-    if kind in seeds:
-        others = [seed for seed in range(1, len(seeds) + 2) if seed != profile.seed]
-        changes["seed"] = others[seeds.index(kind)]
+    if kind in SEEDS:
+        others = [seed for seed in range(1, len(SEEDS) + 2) if seed != profile.seed]
+        changes["seed"] = others[SEEDS.index(kind)]
     if kind == "long":
         changes["max_new_tokens"] = min(LONGER * profile.max_new_tokens, 65_536)
     return profile.replace(**changes)
@@ -595,8 +560,9 @@ def seeds_of(profile: Profile) -> list[str]:
     that is recorded. For a public set there are three: what is recorded of it cannot be said
     without a download.
     """
-    more = () if profile.prompts in HUB_SETS else MORE_SEEDS
-    return ["sampled", *OTHER_SEEDS, *(kind for kind in more if recorded_run(profile, kind))]
+    more = () if profile.prompts in HUB_SETS else SEEDS[STUDY_SEEDS:]
+    known = [kind for kind in more if recorded_run(profile, kind)]
+    return ["sampled", *SEEDS[:STUDY_SEEDS], *known]
 
 
 # ---- finding: data/runs, then what is shipped ----------------------------------------------------
@@ -606,16 +572,16 @@ def shipped(profile: Profile, kind: str) -> list[Path]:
     """Folders of the traces that may be read for a kind of run, the same kind first. They come from
     SPECLAB_TRACES, then from the profile, except for kinds that each machine records itself.
 
-    ValueError if SPECLAB_TRACES holds no trace and no file of SpecDecode-Bench.
+    ValueError if SPECLAB_TRACES names no folder.
     """
     named = place.folder_of(PLACE)
-    manifests = sorted(named.rglob("manifest.json")) if named else []
-    if named and not manifests and not any(named.glob(BENCH)):
-        raise ValueError(f"{PLACE}={named} holds no trace; name a folder that holds some")
+    if named and not named.is_dir():
+        raise ValueError(f"{PLACE}={named} is no folder; name a folder that holds traces")
+    places = [named] if named else []
     if profile.traces and kind not in profile.recorded:
-        manifests += sorted((ROOT / profile.traces).rglob("manifest.json"))
-    folders = [manifest.parent for manifest in manifests]
-    return sorted(folders, key=lambda folder: folder.name != kind)
+        places.append(ROOT / profile.traces)
+    manifests = [path for place in places for path in sorted(place.rglob("manifest.json"))]
+    return sorted((path.parent for path in manifests), key=lambda folder: folder.name != kind)
 
 
 def recorded_run(profile: Profile, kind: str) -> Run | None:
@@ -634,27 +600,31 @@ def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
     """
     for name in asked.recorded:
         of_kind(asked, name)  # a mistyped kind would be ignored
-    wanted = identity_of(asked, fetch=False)
-    key, misfit = f"-{wanted.get('key', 'unknown')}", ""
-    larger: dict[Path, Facts] = {}
+    wanted, misfit, larger = identity_of(asked, fetch=False), "", []
     own = [path.parent for path in sorted(RUNS.glob("*/manifest.json"))]
-    own.sort(key=lambda folder: not folder.name.endswith(key))
     traces = shipped(asked, kind)
+    names = (kind, f"{asked.name}-{kind}-{wanted.get('key')}")
     for folder in [*own, *traces]:
-        is_trace, manifest = folder in traces, manifest_of(folder)
-        differ = what_differs(manifest, wanted) if manifest else ["manifest"]
-        is_named = folder.name == kind if is_trace else folder.name.endswith(key)
-        if not differ or (is_named and not manifest):
-            if run := _whole(folder, is_trace):
-                return run, ""
-        elif manifest and is_trace and manifest["kind"] == kind:
+        manifest = manifest_of(folder) or {}
+        if not manifest and folder.name not in names:
+            continue
+        differ = what_differs(manifest, wanted) if manifest else []
+        if not differ and (run := _whole(folder, folder in traces)):
+            return run, ""
+        if differ and folder in traces and manifest["kind"] == kind:
             misfit = f"{_short(folder)} is another run ({', '.join(differ)})"
-        if manifest and differ == ["prompts"]:
-            larger[folder] = manifest
-    # a run that differs in its prompts only may hold the requested ones
-    for folder, manifest in larger.items():
-        if _holds(manifest, asked) and (run := _whole(folder, folder in traces)):
-            return _part(run, asked, wanted), ""
+        if differ == ["prompts"]:
+            larger.append((folder, manifest))
+    # a run with more prompts of the same set holds the requested prompts
+    prompts = profile_prompts(asked)
+    for folder, manifest in larger:
+        chosen = {name: manifest["profile"][name] for name in ("prompts_per_domain", "domains")}
+        with suppress(ValueError):  # of a set that lacks one of its domains
+            whole = asked.replace(**chosen)
+            is_run = not what_differs(manifest, identity_of(whole, fetch=False))
+            is_larger = is_run and {*prompts} <= {*profile_prompts(whole)}
+            if is_larger and (run := _whole(folder, folder in traces)):
+                return _part(run, wanted, prompts), ""
     return None, misfit
 
 
@@ -671,46 +641,25 @@ def _whole(folder: Path, is_trace: bool) -> Run | None:
     return None
 
 
-def _holds(manifest: Facts, asked: Profile) -> bool:
-    """Whether a run that differs from the requested one in its prompts only (`what_differs`) holds
-    all requested prompts. Its own prompts are read from the file or set that its manifest names, or
-    from the requested one.
-    """
-    settings = manifest["profile"]
-    if any(settings[name] != getattr(asked, name) for name in READING):
-        return False
-    of_run = {name: settings[name] for name in ("prompts_per_domain", "domains")}
-    for source in (settings["prompts"], asked.prompts):
-        if source in HUB_SETS and source != asked.prompts:
-            continue  # it would be downloaded
-        with suppress(ValueError, OSError):
-            whole = asked.replace(prompts=source, **of_run)
-            is_run = not what_differs(manifest, identity_of(whole, fetch=False))
-            if is_run and {*profile_prompts(asked)} <= {*profile_prompts(whole)}:
-                return True
-    return False
-
-
-def _part(run: Run, asked: Profile, wanted: Facts) -> Part:
-    """The requested run as a part of a larger one that holds its prompts."""
-    prompts, of_prompts = profile_prompts(asked), {name: getattr(asked, name) for name in SELECTION}
-    manifest = run.manifest | {
-        "profile": run.manifest["profile"] | of_prompts,
-        "prompt_set": wanted["prompt_set"],
-        # without the target's tokenizer the texts' digest stands for that of the token ids
-        "encoded": wanted.get("encoded", wanted["prompt_set"]),
-        "prompts": len(prompts),
-    }
-    if "encoded" in wanted:
-        manifest["prompts_cut"] = sum(prompt.cut > 0 for prompt in encoded_prompts(asked))
+def _part(run: Run, wanted: Facts, prompts: Sequence[Prompt]) -> Part:
+    """The requested run, an `identity_of`, as a part of a larger one that holds its prompts."""
+    # without the target's tokenizer the texts' digest stands for that of the token ids
+    manifest = run.manifest | {"encoded": wanted["prompt_set"]} | wanted
+    manifest["weights"] = run.manifest["weights"]
     manifest["key"] = _key(manifest)
     part = Part(run.folder, manifest, run, tuple(prompt.prompt_id for prompt in prompts))
-    trace, rows = part.trace, run.manifest["rows"]
-    # every position has equally many nodes
-    manifest["rows"] = {name: rows[name] * len(trace) // rows["trace"] for name in rows}
-    if manifest["not_argmax"] is not None:
-        manifest["not_argmax"] = (trace["token"] != trace["target_top"]).mean()
+    manifest |= _counts({name: part.table(name) for name in SCHEMAS}, manifest["profile"])
     return part
+
+
+def _counts(tables: dict[str, pa.Table], settings: Facts) -> Facts:
+    """The facts of a manifest that are counted in its tables."""
+    trace = tables["trace"]
+    turned = pc.mean(pc.not_equal(trace["token"], trace["target_top"])).as_py()
+    return {
+        "rows": {name: table.num_rows for name, table in tables.items()},
+        "not_argmax": None if settings["temperature"] else turned,
+    }
 
 
 def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | None" = None) -> Run:
@@ -732,10 +681,9 @@ def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | Non
         return run
     if misfit:
         say_once(f"{misfit}: recording")
-    same = kind in SAME_TEXT and recorded_run(profile, SAME_TEXT[kind])
+    same = recorded_run(profile, "greedy") if kind in OTHER_TREES else None
     texts = texts_of(same) if same else None
-    folder = RUNS / f"{profile.name}-{kind}-{run_key(asked)}"
-    return record_run(asked, folder, texts=texts, engine=engine, kind=kind)
+    return record_run(asked, texts=texts, engine=engine, kind=kind)
 
 
 def _short(folder: Path) -> Path:
@@ -750,7 +698,7 @@ LIBRARIES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pyarrow",
 
 def record_run(
     profile: Profile,
-    folder: Path,
+    folder: Path | None = None,
     pair: "Pair | None" = None,
     texts: Texts | None = None,
     engine: "Engine | None" = None,
@@ -759,126 +707,96 @@ def record_run(
     """Record a profile into a folder, block by block. A later call continues where an earlier call
     stopped, and ends with the same bytes.
 
-    pair: already loaded, for the default engine (this process). texts: continuations by prompt_id
-    from an earlier run of the same target on the same prompts; None generates them. engine: runs
-    the blocks (speclab.cli.workers). kind: its name in the manifest. If another process records the
-    same run into the folder, its result is used. RunError: the folder holds another run or other
-    files. NonFiniteProbability: a model returned numbers that are not finite.
+    folder: None names it in RUNS by profile, kind and key. pair: already loaded, for the default
+    engine (this process). texts: continuations by prompt_id from an earlier run of the same target
+    on the same prompts; None generates them. engine: runs the blocks (speclab.cli.workers). kind:
+    its name in the manifest. If another process records the same run into the folder, its result is
+    used. RunError: the folder holds another run or other files. NonFiniteProbability: a model
+    returned numbers that are not finite.
     """
     from speclab.models.pairs import device_of
     from speclab.study.pairs import check_pair
     from speclab.study.recording import in_process
 
-    folder = Path(folder)
-    finished = folder / "manifest.json"
-    was_there = finished.is_file()  # then its parts are checked, and damaged ones repaired
-    if not (pair or was_there):
+    if not pair:
         check_pair(profile)
     identity = identity_of(profile)
+    folder = Path(folder or RUNS / f"{profile.name}-{kind}-{identity['key']}")
+    finished = folder / "manifest.json"
+    was_there = finished.is_file()  # then its parts are checked, and damaged ones repaired
     with locked(folder):
-        if not was_there and finished.is_file():  # another process has just finished it
-            run = load_run(folder)
-            if run.manifest["key"] == identity["key"]:
-                return run
-        job = _job(profile, texts)
         # numbers of a CPU and a GPU differ in the last digits, so parts of both never share a
         # folder (a finished run may be read anywhere)
         devices = {name: device_of(getattr(profile, name)).type for name in MODELS}
         settings = {"key": identity["key"], "block_prompts": profile.block_prompts}
         _claim(folder, settings | devices)
-        parts = _record_parts(job, folder, engine or partial(in_process, pair=pair))
-        manifest = identity | {"kind": kind} | _facts(job, parts)
-        manifest["rows"] = _assemble(folder, len(parts))
-        if not profile.temperature:
-            text = pd.read_parquet(folder / "trace.parquet")
-            manifest["not_argmax"] = (text["token"] != text["target_top"]).mean()
+        if finished.is_file() and not was_there:  # another process has just finished it
+            return load_run(folder)
+        say_left_out(profile.target.path, identity["left_out"])
+        if cut := identity["prompts_cut"]:
+            limit = profile.max_prompt_tokens
+            notice(f"{cut} of {identity['prompts']} prompts are cut to {limit} tokens")
+        parts = _record_parts(profile, texts, folder, engine or partial(in_process, pair=pair))
+        # join the parts of each table into one file, a row group per block
+        tables = {}
+        for name, file in zip(SCHEMAS, TABLES, strict=True):
+            read = [pq.read_table(part_file(folder, index, file)) for index in range(len(parts))]
+            tables[name] = pa.concat_tables(read)
+            written(folder / file, partial(pq.write_table, tables[name]))
+        counts = _counts(tables, identity["profile"])
+        manifest = identity | {"kind": kind} | _facts(parts) | counts
         write_facts(finished, manifest, [folder / name for name in TABLES])
     return load_run(folder)
 
 
 def _claim(folder: Path, settings: Facts) -> None:
-    """Write the settings of a run into its folder. RunError if the folder holds a run with other
-    settings, or tables or parts that no recording in this folder wrote.
+    """Write the settings of a run into its folder. RunError unless the folder is empty or holds
+    this run.
     """
     content = json.dumps(settings).encode()
     path = folder / "settings.json"
-    if path.is_file():
-        if path.read_bytes() == content:
-            return
+    if path.is_file() and path.read_bytes() == content:
+        return
+    if names := [file.name for file in folder.iterdir() if file.name[0] != "."]:
         raise RunError(
-            f"{folder} holds a run with other settings (models, prompts, template, parameters or "
-            "devices); choose another folder (--out) or remove this one"
+            f"{folder} holds {min(names)}, of a run with other settings (models, prompts, "
+            "template, parameters or devices) or of something else; choose another folder (--out) "
+            "or remove this one"
         )
-    for pattern in ("*.parquet", "manifest.json", "parts/*"):
-        for foreign in folder.glob(pattern):
-            raise RunError(
-                f"{folder} holds {foreign.name} without settings.json, so no recording wrote it; "
-                "choose another folder (--out)"
-            )
     written(path, lambda part: part.write_bytes(content))
 
 
-def _job(profile: Profile, texts: Texts | None) -> "Job":
-    """The work of a recording; prints how many prompts are cut, and what the kit leaves out of the
-    target's own settings of generation.
-    """
-    import torch
-
-    from speclab.study.recording import Job
-
-    encoded = encoded_prompts(profile)
-    if cut := sum(prompt.cut > 0 for prompt in encoded):
-        notice(f"{cut} of {len(encoded)} prompts are cut to {profile.max_prompt_tokens} tokens")
-    if line := left_out_in_words(profile):
-        say_once(line)
-    size = profile.block_prompts
-    starts = range(0, len(encoded), size)
-    blocks = tuple(encoded[start : start + size] for start in starts)
-    return Job(profile, blocks, texts, torch.get_num_threads())
-
-
-def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[Facts]:
+def _record_parts(
+    profile: Profile, texts: Texts | None, folder: Path, engine: "Engine"
+) -> list[Facts]:
     """Facts of every block. The engine records blocks without a complete part, and each is written
     when it is done.
     """
-    known = {index: part_facts(folder, index) for index in range(len(job.blocks))}
-    facts = {index: part for index, part in known.items() if part}
-    missing = [index for index in known if index not in facts]
-    if missing:
-        blocks = engine(job, missing)
-        bar = {"desc": f"record {job.profile.name}", "unit": "block", "disable": None}
-        for done in tqdm(blocks, total=len(missing), **bar):
+    from speclab.study.recording import Job
+
+    encoded, size = encoded_prompts(profile), profile.block_prompts
+    blocks = tuple(encoded[start : start + size] for start in range(0, len(encoded), size))
+    job = Job(profile, blocks, texts)
+    facts = {index: part_facts(folder, index) for index in range(len(blocks))}
+    if missing := [index for index, part in facts.items() if not part]:
+        bar = {"desc": f"record {profile.name}", "unit": "block", "disable": None}
+        for done in tqdm(engine(job, missing), total=len(missing), **bar):
             facts[done.index] = done.facts
-            write_part(folder, job.blocks[done.index], done)
-    return [facts[index] for index in known]
+            write_part(folder, blocks[done.index], done)
+    return [part for part in facts.values() if part]
 
 
-def _assemble(folder: Path, count: int) -> dict[str, int]:
-    """Join the parts of each table into one file, a row group per block; returns rows by table."""
-    rows = {}
-    for name, file in zip(SCHEMAS, TABLES, strict=True):
-        parts = [pq.read_table(part_file(folder, index, file)) for index in range(count)]
-        whole = pa.concat_tables(parts)
-        written(folder / file, partial(pq.write_table, whole))
-        rows[name] = whole.num_rows
-    return rows
-
-
-def _facts(job: "Job", parts: list[Facts]) -> Facts:
-    """The facts of a run besides its key; parts: the facts of its blocks."""
-    cuts = [prompt.cut for block in job.blocks for prompt in block]
+def _facts(parts: list[Facts]) -> Facts:
+    """The facts of a run that come from those of its blocks, and from this machine."""
     peaks = pd.DataFrame([part["peak_bytes"] for part in parts]).max()
-    packed = [part["max_packed_tokens"] for part in parts]
     # gptqmodel is an extra
     libraries = {name: version(name) for name in LIBRARIES if find_spec(name)}
     now = datetime.datetime.now(datetime.UTC)
     return {
         "pair": parts[0]["pair"],
-        "prompts": len(cuts),
-        "prompts_cut": sum(cut > 0 for cut in cuts),
         "time_s": sum(part["time_s"] for part in parts),
         "peak_bytes": peaks.astype(int).to_dict(),
-        "max_packed_tokens": min(packed),
+        "max_packed_tokens": min(part["max_packed_tokens"] for part in parts),
         "libraries": libraries,
         "python": platform.python_version(),
         "machine": platform.machine(),

@@ -88,17 +88,17 @@ def timing_runs(weights: Mapping[str, str]) -> tuple[pd.DataFrame, bool]:
     a reader's own on this kind of machine, with the device of the latest. No rows if there are
     none.
     """
-    places = (sorted(SHIPPED.glob("*.csv")), sorted((runs.RUNS / FOLDER).glob("*.csv")))
-    for is_shipped, paths in zip((True, False), places, strict=True):
-        rows = pd.concat([pd.DataFrame(columns=COLUMNS), *map(read_file, paths)], ignore_index=True)
+    for folder in (SHIPPED, runs.RUNS / FOLDER):
+        files = map(read_file, sorted(folder.glob("*.csv")))
+        rows = pd.concat([pd.DataFrame(columns=COLUMNS), *files], ignore_index=True)
         rows = rows[(rows["target"] == weights["target"]) & (rows["draft"] == weights["draft"])]
-        if not is_shipped:
+        if folder != SHIPPED:
             rows = rows[rows["machine"] == this_machine()]
+            latest = rows["device"][rows["when"] == rows["when"].max()]
+            rows = rows[rows["device"].isin(latest)]
         if len(rows):
-            latest = rows.sort_values("when").iloc[-1]
-            of_device = rows["device"] == latest["device"]
-            return rows[of_device | is_shipped], is_shipped
-    return pd.DataFrame(columns=COLUMNS), False
+            break
+    return rows, folder == SHIPPED
 
 
 def costs_for(run: Run, c: float | None = None) -> PairCosts:
@@ -106,21 +106,22 @@ def costs_for(run: Run, c: float | None = None) -> PairCosts:
     of its timing runs; else those of c = ASSUMED_C.
     """
     rows, is_shipped = timing_runs(run.manifest["weights"])
-    if c is None and len(rows):
-        each = tuple(mean_costs(own) for _, own in rows.groupby("when"))
-        costs = mean_costs(rows)
-        count = f"{len(each)} timing run{'s' if len(each) > 1 else ''}"
-        days = sorted({when.partition("T")[0] for when in rows["when"]})
-        from_to = " to ".join(dict.fromkeys([days[0], days[-1]]))
-        where = "that the kit ships" if is_shipped else "on this machine"
-        n = min(5, costs.sizes[-1])
-        source = (
-            f"the means of {count} {where} ({rows['machine'].iloc[0]}, {rows['device'].iloc[0]}, "
-            f"{from_to}). c = {costs.c():.3f}, v({n}) = {costs.v(n):.2f}, and o = "
-            f"{costs.loop(True):.2f} for a chain."
-        )
-        return PairCosts(costs, each, source)
-    if c is None:
-        source = f"assumed: c = {ASSUMED_C}, v = 1 and o = 0. Notebook 10 measures them."
-        return PairCosts(Costs.assumed(ASSUMED_C), (), source)
-    return PairCosts(Costs.assumed(c), (), f"those of c = {c:.3g}, with v = 1 and o = 0.")
+    if c is not None or rows.empty:
+        is_assumed, c = c is None, ASSUMED_C if c is None else c
+        source = f"those of c = {c:.3g}, with v = 1 and o = 0."
+        if is_assumed:
+            source = f"assumed: c = {c}, v = 1 and o = 0. Notebook 10 measures them."
+        return PairCosts(Costs.assumed(c), (), source)
+    each = tuple(mean_costs(own) for _, own in rows.groupby("when"))
+    costs = mean_costs(rows)
+    count = f"{len(each)} timing run{'s' * (len(each) > 1)}"
+    first, last = (when.partition("T")[0] for when in (rows["when"].min(), rows["when"].max()))
+    days = first if first == last else f"{first} to {last}"
+    where = "that the kit ships" if is_shipped else "on this machine"
+    n = min(5, costs.sizes[-1])
+    source = (
+        f"the means of {count} {where} ({rows['machine'].iloc[0]}, {rows['device'].iloc[0]}, "
+        f"{days}). c = {costs.c():.3f}, v({n}) = {costs.v(n):.2f}, and o = "
+        f"{costs.loop(True):.2f} for a chain."
+    )
+    return PairCosts(costs, each, source)

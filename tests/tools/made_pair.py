@@ -10,7 +10,7 @@ import pandas as pd
 from test_score import BEST, DEPTH, PARENT, RANK
 
 from speclab.lab.texts import Text
-from speclab.study.prompts import DOMAINS
+from speclab.plain import DOMAINS
 
 VOCAB = 10
 

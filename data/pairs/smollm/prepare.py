@@ -37,12 +37,12 @@ from speclab.estimates import stack
 from speclab.models.folder import ModelFolder, tensor_shapes
 from speclab.models.timing import pass_times
 from speclab.models.trimmed import base_embedding
-from speclab.plain import read_json
+from speclab.plain import DOMAINS, read_json
 from speclab.score import mean_of
 from speclab.stats import by_domain
 from speclab.study.pairs import load_pair
 from speclab.study.profiles import load_profile
-from speclab.study.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
+from speclab.study.prompts import PROJECT_PROMPTS, read_prompts
 from speclab.study.runs import RunError, load_or_record, written
 
 HERE = Path(__file__).parent

@@ -59,11 +59,11 @@ from speclab.cli.pack import pack
 from speclab.models.folder import ModelFolder
 from speclab.models.head import layers, normed_features
 from speclab.models.trimmed import base_embedding
-from speclab.plain import ModelSpec, read_json
+from speclab.plain import DOMAINS, ModelSpec, read_json
 from speclab.score import with_hits
 from speclab.study.pairs import load_pair
 from speclab.study.profiles import ROOT, load_profile
-from speclab.study.prompts import DOMAINS, PROJECT_PROMPTS, SECOND_PROMPTS, read_prompts
+from speclab.study.prompts import PROJECT_PROMPTS, SECOND_PROMPTS, read_prompts
 from speclab.study.runs import (
     encoded_prompts,
     load_run,
