@@ -253,7 +253,7 @@ for last, drafted, coins in written:
     verdict = verify("rejection", chain(3), tokens, *after, np.array(coins))
     count = len(verdict.path)
     steps.append(Step((*drafted[:count], verdict.token), count, 3, verdict.kind))
-display(HTML(pictures.as_html(steps, words)))
+display(HTML(pictures.render_html(steps, words)))
 assert table.groupby("block")["accepted"].sum().tolist() == [step.accepted for step in steps]
 assert [step.tokens[-1] for step in steps] == last_words
 
@@ -421,7 +421,7 @@ pair = Pair(*map(as_model, tables), None, frozenset(), {})
 for shape in ("chain:3", "tree:2,2"):
     steps = list(decode(pair, (stop,), "greedy", parse_shape(shape), Sampling(), length))
     ctx.say(f"With `{shape}`, {length} words take {len(steps)} target passes instead of {length}.")
-    display(HTML(pictures.as_html(steps, words)))
+    display(HTML(pictures.render_html(steps, words)))
     assert [token for step in steps for token in step.tokens] == alone[1:], "the same text"
 
 # %% [markdown]

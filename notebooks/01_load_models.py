@@ -210,7 +210,7 @@ is_exact = not run.manifest["not_argmax"]  # no token of the text was decided by
 replayed = replay.replay(run.trace[run.trace["prompt_id"] == where], tree)["emitted"].tolist()
 assert emitted == replayed or not is_exact
 strings = pictures.strings_of(tokenizer)
-display(HTML(pictures.as_html(blocks, strings)))
+display(HTML(pictures.render_html(blocks, strings)))
 
 # %%
 ctx.answer(
@@ -295,7 +295,7 @@ def decoded(prompt, rule, shape, temperature, new_tokens, seed):
         decode_prompt(both, read, rule, drafted, sampling, new_tokens, seed)
         for drafted in (parse_shape(shape), NO_DRAFT)
     )
-    display(HTML(pictures.as_html(made.steps, strings)))
+    display(HTML(pictures.render_html(made.steps, strings)))
     if sampling.greedy:
         same = made.token_ids == plain.token_ids
         assert same or not both.is_exact, "the text is the target's"

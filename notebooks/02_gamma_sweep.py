@@ -271,7 +271,7 @@ ctx.table(
 # %%
 best_sampled = best_of(speed_of(tau[sampled.name]))
 last = prompt_sets.last(sets)
-log = passes.of_replay(replay.replay(greedy.trace, gamma))
+log = passes.passes_of_replay(replay.replay(greedy.trace, gamma))
 ways = {}
 for name, used in price.items():
     spans = {}

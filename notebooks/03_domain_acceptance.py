@@ -155,7 +155,7 @@ differences = {}
 if len(domains) > 1:
     best, worst = own[domains].idxmax(), own[domains].idxmin()
     NAME = f"{best} minus {worst}"
-    for name, each in prompt_sets.with_all_domains(sets).items():
+    for name, each in prompt_sets.complete_sets(sets).items():
         if (each.prompts[domains] >= stats.MIN_PROMPTS).all():
             differences[name] = spread_of(each)
     spreads = Estimates.stacked(differences, "set").in_units("points")
@@ -275,7 +275,7 @@ for number, slug in {"I": "table-1", "II": "table-2", "III": "table-3"}.items():
     ctx.export(
         table.dropna(axis=1, how="all"),
         slug,
-        cells=published.in_cells(table),
+        cells=published.cells_of_table(table),
         caption="Tables of the paper, and the same quantities of this pair",
     )
 

@@ -203,10 +203,10 @@ table_4 = published.comparison("IV", text)
 ctx.export(
     table_4.dropna(axis=1, how="all"),
     "table-4",
-    cells=published.in_cells(table_4),
+    cells=published.cells_of_table(table_4),
     caption="Acceptance by depth: the paper and this pair",
 )
-notebook.show_table(published.in_cells(table_4).drop(columns="estimator"))
+notebook.show_table(published.cells_of_table(table_4).drop(columns="estimator"))
 
 # %% [markdown]
 # Table V is the same mean in the first half of the longest possible text (bin 0) and in the second.
@@ -219,10 +219,10 @@ if (text.nodes["position"] >= half).any():
     ctx.export(
         table_5.dropna(axis=1, how="all"),
         "table-5",
-        cells=published.in_cells(table_5),
+        cells=published.cells_of_table(table_5),
         caption="Acceptance by half of the text: the paper and this pair",
     )
-    notebook.show_table(published.in_cells(table_5).drop(columns="estimator"))
+    notebook.show_table(published.cells_of_table(table_5).drop(columns="estimator"))
 else:
     ctx.say("No text reaches the second half, so there is no table.")
 

@@ -114,7 +114,7 @@ table_1 = published.comparison("I", text, text.rule)
 ctx.export(
     table_1.dropna(axis=1, how="all"),
     "table-1",
-    cells=published.in_cells(table_1),
+    cells=published.cells_of_table(table_1),
     caption="Entropy and acceptance by domain: the paper and this pair",
 )
 PANELS = {  # estimate, low, high in that table; the paper prints no intervals
@@ -211,7 +211,7 @@ def held_fixed(level):
         return None
     rows = trace[trace[level].isin(common)]
     mix = rows[level].value_counts(normalize=True)
-    sums_by_level = bins.in_levels(
+    sums_by_level = bins.cut_levels(
         "hit", level, list(mix.index)
     )  # hits and positions of each level
 
@@ -262,7 +262,7 @@ if "entropy" in tables and counts.min(axis=None) >= stats.MIN_PROMPTS:  # else l
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile))
-sets = prompt_sets.with_all_domains(prompt_sets.read(ctx.profile, text))
+sets = prompt_sets.complete_sets(prompt_sets.read(ctx.profile, text))
 tables = {
     name: contrasts_of(each.trace[each.trace["domain"].isin(domains)])
     for name, each in sets.items()

@@ -89,7 +89,7 @@ ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_
 settings = ctx.profile
 pair = load_pair(settings)
 sets = prompt_sets.read(settings, Text.recorded(settings, "greedy"))
-sets = {name: s for name, s in prompt_sets.with_all_domains(sets).items() if not s.is_part}
+sets = {name: s for name, s in prompt_sets.complete_sets(sets).items() if not s.is_part}
 domains = list(score.domains_in(sets[OWN].trace))
 ctx.say(prompt_sets.described(settings))
 
@@ -178,7 +178,7 @@ for bits in bit_widths:
         ctx.say(f"There is no {label} here: {reason}.")
     else:
         made = quantise.quantised_copy(folder, candidates.WORK, calibration, bits)
-        add(label, candidates.in_folder(label, pair, settings, made.plain))
+        add(label, candidates.load_candidate(label, pair, settings, made.plain))
         facts[label] = facts[label] | {"weight_bytes": made.weight_bytes}
 
 # %% [markdown]
@@ -188,7 +188,7 @@ for bits in bit_widths:
 for made in shipped.shipped_drafts(pair):
     label = f"{made.family} draft"
     if label not in facts:
-        add(label, candidates.in_folder(made.name, pair, settings, made.folder))
+        add(label, candidates.load_candidate(made.name, pair, settings, made.folder))
 
 of_head = with_head(settings)
 head_runs = {name: of_head and runs.recorded_run(of_head, kind) for name, kind in kinds.items()}
@@ -209,7 +209,7 @@ facts[LOOKUP] = {"parameters": 0, "weight_bytes": 0}
 for name in sets:
     tokens = {i: (prompts[name][i], text) for i, text in texts[name].items()}
     places = combined.starts_of_trace(traces[name][OWN_DRAFT], LOOKUP)
-    copies = combined.with_copies(places, tokens)
+    copies = combined.add_copies(places, tokens)
     traces[name][LOOKUP] = copies.assign(hit=copies["copied"] > 0)  # of the first copied token
 
 # %% [markdown]

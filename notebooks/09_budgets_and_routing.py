@@ -56,7 +56,7 @@ ctx = notebook.start("09_budgets_and_routing", profile, overrides)
 base = ctx.profile.replace(temperature=0.0)
 greedy = runs.load_or_record(base, "greedy")
 sets = prompt_sets.read(ctx.profile, Text.recorded(base, "greedy"))
-sets = prompt_sets.with_all_domains(sets)
+sets = prompt_sets.complete_sets(sets)
 own, last = sets[OWN], prompt_sets.last(sets)
 
 # %% [markdown]
@@ -243,7 +243,7 @@ def choices_on(name, costs, n=stats.RESAMPLES):
         best = choose.setting_by_domain(own_costs)
         chosen = {policy: {i: best[route[i]] for i in ids} for policy, route in routes.items()}
         choices = {policy: Choice(here.judged(setting)) for policy, setting in chosen.items()}
-    return choices | {ORACLE: Choice(choose.with_hindsight(here))}
+    return choices | {ORACLE: Choice(choose.choose_in_hindsight(here))}
 
 
 def gains_over_one(speeds):

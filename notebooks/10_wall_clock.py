@@ -214,7 +214,7 @@ def replayed_on(trace, tokens, of_runs):
     """SUMS by timing run, method and prompt, without a model. tokens: of each prompt and its text,
     in which the copies are looked up.
     """
-    near = combined.with_copies(combined.starts_of_trace(trace, "draft"), tokens)
+    near = combined.add_copies(combined.starts_of_trace(trace, "draft"), tokens)
     copies = combined.planned(near, copying_gamma, least=2)
     trees = {name: shapes[name].tree for name in names[:-1]}
     counts = {name: replay.prompt_sums(replay.replay(trace, tree)) for name, tree in trees.items()}
@@ -397,7 +397,7 @@ fits = {method: stopping.fit_rule(starts, costs, method, folds) for method in SH
 stopped = choose.speeds(fits).table(key="method").without(domain=[ALL, POOLED])
 
 # %%
-at_starts = combined.with_copies(combined.starts_of_trace(trace, "draft"), tokens)
+at_starts = combined.add_copies(combined.starts_of_trace(trace, "draft"), tokens)
 PREDICTED = "speed-up, predicted"
 quantities = {
     "tokens per target pass": combined.ways(at_starts, copying_gamma, folds=folds),

@@ -74,7 +74,7 @@ def texts_of(of):
     at_1 = of.replace(temperature=1.0)  # what the paper says of sampling is about T = 1
     texts = (Text.recorded(at_1, kind) for kind in ("greedy", "sampled"))
     greedy, sampled = (prompt_sets.texts(at_1, text) for text in texts)
-    sets = prompt_sets.with_all_domains(greedy)
+    sets = prompt_sets.complete_sets(greedy)
     return {key: (sets[key], sampled[key]) for key in sets if key not in prompt_sets.NEW}
 
 

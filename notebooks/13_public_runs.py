@@ -77,7 +77,7 @@ answers = atlas.answers()
 rows = answers[answers["run"] == "eagle"]
 print(rows[["prompt_id", "domain", "turn", "tokens", "passes"]].head(2).to_string())
 print("accepted:", rows["accepted"].iloc[0][:12], "…")
-totals = atlas.in_tasks(rows).groupby("domain")[["tokens", "passes"]].sum()
+totals = atlas.group_tasks(rows).groupby("domain")[["tokens", "passes"]].sum()
 by_hand = totals["tokens"] / totals["passes"]
 print(by_hand.round(2).to_string())
 
@@ -121,7 +121,7 @@ METHODS = {
     "PLD": "pld",
     "Lookahead": "lookahead",
 }
-frames = {name: atlas.in_tasks(sums_of(run)) for name, run in METHODS.items()}
+frames = {name: atlas.group_tasks(sums_of(run)) for name, run in METHODS.items()}
 draws = stats.jointly({name: (frame, PER_PASS) for name, frame in frames.items()})
 tasks = list(draws.prompts.domains)
 levels = draws.table(key="method")
@@ -279,7 +279,7 @@ ctx.table(
 # %%
 def accepted_by_depth(run):
     """Acceptance at each depth that the run drafts, up to `deepest`."""
-    rows = atlas.in_tasks(atlas.passes_of(run))
+    rows = atlas.group_tasks(atlas.passes_of(run))
     depths = range(1, min(deepest, int(rows["drafted"].max())) + 1)
     share = score.ratio_of("accepted", "reached")
     return stats.jointly({depth: (passes.depth_counts(rows, depth), share) for depth in depths})
@@ -446,7 +446,7 @@ if bench:
     columns = ["prompt_id", "prompt_token_ids", "generated_token_ids"]
     tokens = {name: pair for name, *pair in kept[columns].itertuples(index=False)}
     of_kept = eagle[eagle["prompt_id"].isin(tokens)].reset_index(drop=True)
-    both = combined.with_copies(of_kept, tokens)
+    both = combined.add_copies(of_kept, tokens)
 
     # at each position the better of the two, as one proposer
     drafted = np.minimum(both["accepted"], gamma)

@@ -300,7 +300,7 @@ if not reason:
     own_gamma = log_gammas.own_gamma(passes)  # None: the drafts have no fixed length
     known = {gamma for gamma in gammas if gamma < costs.sizes[-1]}  # whose pass has a v
     tried = sorted(known | {own_gamma or gammas[0]})
-    every = choose.of_all_prompts(passes)
+    every = choose.choose_for_all(passes)
     speed = log_gammas.bounded_speeds(every, tried, costs)
     table = log_gammas.bounds(speed)
 

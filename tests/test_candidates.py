@@ -38,7 +38,7 @@ def own(random_pair, profile, tmp_path_factory):
 @pytest.fixture(scope="module")
 def drafts(random_pair, profile):
     """A loaded draft and the target's first layer."""
-    loaded = candidates.in_folder("loaded", random_pair, profile, Path(profile.draft.path))
+    loaded = candidates.load_candidate("loaded", random_pair, profile, Path(profile.draft.path))
     return [loaded, candidates.first_layers(random_pair, profile, 1)]
 
 

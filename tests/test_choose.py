@@ -124,11 +124,11 @@ def test_choices_and_regret_by_hand():
     by_prompt = table_of(THREE, 12.0)
     best = choose.setting_by_domain(by_prompt)
     assert best == {"code": "a", "chat": PLAIN_SETTING, UNKNOWN: "a"}
-    assert choose.with_hindsight(by_prompt)["setting"].tolist() == ["b", "a", PLAIN_SETTING]
+    assert choose.choose_in_hindsight(by_prompt)["setting"].tolist() == ["b", "a", PLAIN_SETTING]
     by_prompt = table_of(COPIES, 12.0)
     own = {name: best[domain] for name, (domain, _) in COPIES.items()}
     judged = [by_prompt.judged(setting) for setting in (PLAIN_SETTING, best[UNKNOWN], own)]
-    judged.append(choose.with_hindsight(by_prompt))
+    judged.append(choose.choose_in_hindsight(by_prompt))
     found = choose.speeds(dict(enumerate(map(Choice, judged))), n=50)
     speeds = [found[policy].loc[0, "pooled"] for policy in range(4)]
     assert speeds == pytest.approx([1, 36 / 28, 36 / 26, 36 / 24])

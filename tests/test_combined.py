@@ -26,7 +26,7 @@ BACK = {"a": ([5, 6, 7, 9], [8, 5, 6, 7, 9, 4])}
     ],
 )
 def test_by_hand(least, blocks):
-    both = combined.with_copies(starts_by_hand([1, 0, 1, 1, 1, 0]), BACK)
+    both = combined.add_copies(starts_by_hand([1, 0, 1, 1, 1, 0]), BACK)
     assert both["matched"].tolist() == [0, 0, 1, 2, 3, 4]
     assert both["copied"].tolist() == [0, 0, 3, 2, 1, 0]
     planned = combined.planned(both, 2, least)
@@ -36,7 +36,7 @@ def test_by_hand(least, blocks):
 
 
 def test_a_copy_is_priced_by_its_tokens_and_without_draft_passes():
-    both = combined.with_copies(starts_by_hand([1, 0, 1, 1, 1, 0]), BACK)
+    both = combined.add_copies(starts_by_hand([1, 0, 1, 1, 1, 0]), BACK)
     costs = Costs(10.0, (1, MOST + 1), (0.25, 0.25), (1.0, 2.0), 0.5)
     found = combined.settings_cost(both, 2, costs).judged("chain:2+lookup:1").iloc[0]
     drafted, copy = 2 * 0.25 + costs.v(3) + 0.5, costs.v(5) + 0.5
@@ -52,7 +52,7 @@ def test_the_rule_is_fitted_on_other_prompts():
     texts = [useless, *[([0] * 8, [1, 2, 3, 4, 1, 2, 3, 4])] * 9]
     starts = [starts_by_hand(right, prompt_id=f"p{n}") for n, (right, _) in enumerate(texts)]
     tokens = {f"p{n}": ([9], text) for n, (_, text) in enumerate(texts)}
-    both = combined.with_copies(pd.concat(starts), tokens)
+    both = combined.add_copies(pd.concat(starts), tokens)
     found = combined.ways(both, 4, n=20)
     rule, never = found[combined.BOTH].judged, found[combined.DRAFT].judged
     assert (rule["setting"] == "chain:4+lookup:1").all()

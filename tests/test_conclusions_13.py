@@ -62,7 +62,7 @@ def test_w_has_its_level_where_tasks_matter_and_prompts_are_shared(cells):
 def test_w_of_the_atlas_by_hand():
     """Ranks by pandas: without translation the agreement is a third."""
     runs = ["eagle", "recycling", "medusa", "sps", "pld", "lookahead"]
-    rows = atlas.in_tasks(atlas.answers().query("run in @runs").astype({"domain": str}))
+    rows = atlas.group_tasks(atlas.answers().query("run in @runs").astype({"domain": str}))
     sums = rows.groupby(["run", "domain"], observed=True)[["tokens", "passes"]].sum()
     values = (sums["tokens"] / sums["passes"]).unstack().loc[runs]
     for table, expected in ((values, 0.498), (values.drop(columns="translation"), 0.333)):

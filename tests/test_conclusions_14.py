@@ -24,7 +24,7 @@ def trials(run):
     sums = replay.chain_sums(trace, GAMMAS).groupby("gamma")[["emitted", "blocks"]].sum()
     found = []
     for own in LOGGED:
-        log = passes.of_replay(replay.replay(trace, own))
+        log = passes.passes_of_replay(replay.replay(trace, own))
         for c in COSTS:
             speed = log_gammas.bounded_speeds(log, GAMMAS, Costs.assumed(c))
             rows = log_gammas.known_and_tried(log_gammas.bounds(speed))
@@ -63,7 +63,7 @@ def test_the_estimate_by_hand():
 
 def test_four_is_known_and_seven_is_to_be_tried():
     trace = load_run(ROOT / "data" / "traces" / "smollm" / "greedy").trace
-    log = passes.of_replay(replay.replay(trace, 4))
+    log = passes.passes_of_replay(replay.replay(trace, 4))
     gamma, said = log_gammas.gamma_to_try(log, Costs.assumed(0.02))
     assert gamma == 7
     assert said.startswith("Try gamma = 7: ") and "gamma = 4 has the highest lower bound" in said

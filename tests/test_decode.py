@@ -102,7 +102,7 @@ def assert_equal_to_plain_and_replay(pair, prompt, gammas, trees, new=48):
         if tree.is_chain:
             starts = starts_of_trace(trace, "draft")
             assert_frame_equal(replay_starts(starts, tree.max_depth), blocks)
-            both = combined.with_copies(starts, {prompt.prompt_id: (prompt.ids, text)})
+            both = combined.add_copies(starts, {prompt.prompt_id: (prompt.ids, text)})
             assert_copies_are_replayed(pair, prompt, both, tree.max_depth, new)
 
 

@@ -10,7 +10,7 @@ from pretended import pretended
 from speclab.__main__ import main
 from speclab.cli import doctor
 from speclab.cli.doctor import answer
-from speclab.cli.hosted import in_range
+from speclab.cli.hosted import satisfies
 from speclab.models.folder import ModelFolder
 from speclab.plain import ModelSpec
 from speclab.study.profiles import ROOT, load_profile
@@ -62,8 +62,8 @@ def test_what_is_wrong_with_a_model_is_said_with_what_to_do(tmp_path, random_fol
 
 def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
     asked = ("torch>=99", "no-such-package", "torch>=2,<99")
-    assert [in_range(need) for need in asked] == [False, False, True]
-    monkeypatch.setattr("speclab.cli.hosted.in_range", lambda need: "scipy" not in need)
+    assert [satisfies(need) for need in asked] == [False, False, True]
+    monkeypatch.setattr("speclab.cli.hosted.satisfies", lambda need: "scipy" not in need)
     row = answer("packages", doctor.packages)
     assert row.startswith("do  packages: missing or out of range: scipy>=")
     assert row.endswith("-> run `python -m speclab hosted install`")

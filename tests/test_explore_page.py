@@ -168,7 +168,7 @@ def test_links_lead_only_to_pages_that_a_browser_shows(tmp_path, spelt):
     page.write_page([made_run()], file)
     assert 'href="' not in file.read_text()
     assert '<a data-page="02">02. How many tokens should the draft propose?</a>' in file.read_text()
-    copied = page.with_links(file, build, ["02_gamma_sweep"])
+    copied = page.add_links(file, build, ["02_gamma_sweep"])
     links = re.findall(r'href="([^"]+)"', copied.read_text())
     assert {*links} == {"index.html", "02_gamma_sweep.html"}
     assert len(copied.read_text()) < len(file.read_text()) + 200

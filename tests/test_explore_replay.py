@@ -206,7 +206,7 @@ def test_lookups_are_the_kits(pages, recorded, pair):
     texts = runs.texts_of(greedy)
     tokens = {name: (ids, texts[name]) for name, ids in encoded.items()}
     starts = combined.starts_of_trace(greedy.trace, "draft")
-    both = combined.with_copies(starts, tokens)
+    both = combined.add_copies(starts, tokens)
     for gamma in (0, 4):
         leasts = [1, 3, 8]
         shapes = [{"kind": "lookup", "least": least, "gamma": gamma} for least in leasts]

@@ -278,7 +278,7 @@ def test_of_a_large_tree_the_accepted_and_likeliest_tokens_are_drawn(width):
 def test_a_table_is_numbers_to_compute_with_and_cells_to_print(tmp_path):
     cells = pd.DataFrame({"a_b": ["$5 & 3 %", "−1"], "code": ["0.70 [0.60, 0.75]", None]})
     words = {"caption": "Share of `hit[1]` (95 %).", "label": "02-shares"}
-    values, tex = tables.export(FRAME, tmp_path, "shares", cells=cells, **words)
+    values, tex = tables.export_table(FRAME, tmp_path, "shares", cells=cells, **words)
     assert_frame_equal(pd.read_csv(values), FRAME)
     text = tex.read_text(encoding="utf-8")
     for part in (
@@ -289,7 +289,7 @@ def test_a_table_is_numbers_to_compute_with_and_cells_to_print(tmp_path):
         r"\begin{tabular}{lr}",  # a column of numbers, also of missing ones, is on the right
     ):
         assert text.count(part) == 1, part
-    text = tables.export(FRAME, tmp_path, "best-gamma", is_wide=True)[1].read_text("utf-8")
+    text = tables.export_table(FRAME, tmp_path, "best-gamma", is_wide=True)[1].read_text("utf-8")
     for part in (
         r"\caption{best gamma}",
         r"\begin{table*}",
@@ -297,5 +297,5 @@ def test_a_table_is_numbers_to_compute_with_and_cells_to_print(tmp_path):
     ):
         assert part in text
     long = pd.concat([FRAME] * 4)  # 16 rows
-    text = tables.export(long, tmp_path, "long")[1].read_text("utf-8")
+    text = tables.export_table(long, tmp_path, "long")[1].read_text("utf-8")
     assert r"\begin{longtable}{llrrr}" in text and r"\begin{table}" not in text

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import random_network
 
-from speclab.models.lean import LeanBody, knows
+from speclab.models.lean import LeanBody, is_supported
 from speclab.models.model import Network
 
 pytestmark = pytest.mark.numeric
@@ -78,11 +78,11 @@ def test_a_body_without_its_rotation_is_seen():
 
 
 def test_what_it_does_not_know_is_left_to_the_network():
-    assert knows(network()) and knows(network("Qwen2"))
-    assert not knows(network(mlp_bias=True))
-    assert not knows(network(hidden_act="gelu"))
-    assert not knows(network("Gemma2"))
+    assert is_supported(network()) and is_supported(network("Qwen2"))
+    assert not is_supported(network(mlp_bias=True))
+    assert not is_supported(network(hidden_act="gelu"))
+    assert not is_supported(network("Gemma2"))
     packed = network()
     linear = type("PackedLinear", (torch.nn.Linear,), {})
     packed.model.layers[1].mlp.up_proj.__class__ = linear
-    assert not knows(packed)
+    assert not is_supported(packed)

@@ -18,7 +18,7 @@ FREE = Costs.assumed(0.0)  # drafting costs nothing, so speed-up is tokens per p
 
 def log_of(accepted, drafted, requests=1, domain="code", name="r"):
     """The passes of equal requests, each with one answer."""
-    return passes.of_answers(
+    return passes.count_by_answer(
         Answer(f"{name}{i:03d}", domain, accepted, drafted) for i in range(requests)
     )
 
@@ -109,7 +109,7 @@ def test_acceptance_by_depth_by_hand():
 
 def test_a_token_after_the_end_is_not_rejected():
     """Two tokens are left, both accepted: the draft's third token has nothing to agree with."""
-    log = passes.of_answers([Answer("a", "code", [2], [3], tokens=2)])
+    log = passes.count_by_answer([Answer("a", "code", [2], [3], tokens=2)])
     assert passes.depth_counts(log, 3)["reached"].tolist() == [0]
 
 

@@ -101,13 +101,13 @@ def test_tokens_in_markdown_are_those_of_the_colours():
         SimpleNamespace(tokens=[0, 1], accepted=1, drafted=2, kind="recovered"),
         SimpleNamespace(tokens=[2], accepted=0, drafted=0, kind="bonus"),
     ]
-    page = pictures.as_html(steps, ["<a", "`", "\n"])
-    said = pictures.as_markdown(page)
+    page = pictures.render_html(steps, ["<a", "`", "\n"])
+    said = pictures.render_markdown(page)
     assert said.startswith("┃ `<a` **`` ` ``** ┃ *`⏎`*")
     assert said.endswith(
         "begins a block. 3 tokens in 2 target passes · 1.50 tokens per target pass."
     )
-    assert pictures.as_markdown("<b>else</b>") == "<b>else</b>"
+    assert pictures.render_markdown("<b>else</b>") == "<b>else</b>"
 
 
 # ---- what comes with the kit ---------------------------------------------------------------------

@@ -24,7 +24,7 @@ from speclab.tree import chain
 
 def test_tokens_after_the_end_are_cut_by_hand():
     answer = Answer("a", "code", [2, 0, 3], [3, 3, 3], tokens=6, before=1)
-    frame = passes.of_answers([answer])
+    frame = passes.count_by_answer([answer])
     assert frame["start"].tolist() == [1, 4, 5]
     assert frame["remaining"].tolist() == [5, 2, 1]
     assert frame["accepted"].tolist() == [2, 0, 1]
@@ -43,7 +43,7 @@ def test_tokens_after_the_end_are_cut_by_hand():
 def test_answers_that_do_not_fit_are_named(changed, message):
     facts = {"accepted": [2, 0, 3], "drafted": [3, 3, 3], "tokens": 6} | changed
     with pytest.raises(ValueError, match=message):
-        passes.of_answers([Answer("a", "code", **facts)])
+        passes.count_by_answer([Answer("a", "code", **facts)])
 
 
 def test_a_decoder_s_steps_a_replay_s_blocks_and_both_logs_are_the_same_passes(tiny_pair, tmp_path):
@@ -52,7 +52,7 @@ def test_a_decoder_s_steps_a_replay_s_blocks_and_both_logs_are_the_same_passes(t
     names = [prompt.prompt_id for prompt in prompts]
     trace = load_run(shipped).trace
     blocks = replay.replay(trace[trace["prompt_id"].isin(names)], gamma)
-    replayed = passes.of_replay(blocks)
+    replayed = passes.passes_of_replay(blocks)
 
     steps = []
     for prompt in encode_prompts(tiny_pair.tokenizer, prompts, 512):
@@ -63,7 +63,7 @@ def test_a_decoder_s_steps_a_replay_s_blocks_and_both_logs_are_the_same_passes(t
         steps.append(
             Answer(prompt.prompt_id, prompt.domain, accepted, drafted, len(text.token_ids))
         )
-    decoded = passes.of_answers(steps)
+    decoded = passes.count_by_answer(steps)
 
     lines = "".join(f"{prompt_line(prompt)}\n" for prompt in prompts)
     (tmp_path / "prompts.jsonl").write_text(lines, encoding="utf-8")
@@ -93,7 +93,7 @@ def test_sums_are_those_of_the_replay():
         {"a": ("code", [0, 0, 1, 0, 0, 0]), "b": ("code", [1, 1]), "c": ("code", [0] * 9)}
     )
     blocks = replay.replay(whole, 3)
-    sums = passes.sums_by_request(passes.of_replay(blocks))
+    sums = passes.sums_by_request(passes.passes_of_replay(blocks))
     assert_frame_equal(sums, replay.prompt_sums(blocks)[[*sums]], check_dtype=False)
 
 
@@ -104,7 +104,7 @@ RANKS = st.lists(st.integers(0, 1), min_size=2, max_size=30)
 @given(st.lists(RANKS, min_size=1, max_size=3), st.integers(1, 6), st.integers(1, 9))
 def test_the_truth_of_another_gamma_lies_in_the_bounds(texts, gamma, other):
     whole = trace_of({f"p{i}": ("code", ranks) for i, ranks in enumerate(texts)})
-    log = passes.of_replay(replay.replay(whole, gamma))
+    log = passes.passes_of_replay(replay.replay(whole, gamma))
     truth = replay.chain_sums(whole, [other]).set_index("prompt_id")["blocks"]
     least, most = (
         passes.sums_at(log, [other], unknown).set_index("prompt_id")["blocks"]
@@ -118,7 +118,7 @@ def test_the_truth_of_another_gamma_lies_in_the_bounds(texts, gamma, other):
 def test_bounds_at_a_long_draft_are_tight_and_turns_are_one_prompt():
     ranks = [0, 0, 1, 0, 1, 1, 0, 0, 0]
     whole = trace_of({"p": ("code", ranks)})
-    log = passes.of_replay(replay.replay(whole, 9))
+    log = passes.passes_of_replay(replay.replay(whole, 9))
     two = pd.concat([log, log.assign(turn=1)], ignore_index=True)
     for unknown in (HITS, MISSES):
         sums = passes.sums_at(two, [2], unknown)

@@ -28,7 +28,7 @@ STEPS = [
 
 
 def test_every_token_has_its_kind_and_block_and_is_escaped():
-    page = pictures.as_html(STEPS, STRINGS)
+    page = pictures.render_html(STEPS, STRINGS)
     titles = re.findall(r' title="block (\d), (\w+); (.*?); id (\d+)"', page)
     kinds = [kind for _, kind, _, _ in titles]
     assert kinds == (

@@ -83,5 +83,5 @@ def test_means_are_of_sets_that_have_every_domain():
     names = {OWN: "ab", "part": "a", SECOND: "ba", ENGLISH: "ab"}
     rows = {name: pd.DataFrame({"domain": [*own]}) for name, own in names.items()}
     sets = {name: Text(0.0, own, own.iloc[:0]) for name, own in rows.items()}
-    kept = prompt_sets.with_all_domains(sets)
+    kept = prompt_sets.complete_sets(sets)
     assert list(kept) == [OWN, SECOND, ENGLISH]

@@ -26,8 +26,8 @@ from speclab.study.prompts import (
     load_prompts,
     prompts_digest,
     read_prompts,
+    strip_wrapper,
     training_prompts,
-    without_wrapper,
 )
 from speclab.study.runs import of_kind, profile_prompts
 
@@ -110,7 +110,7 @@ def test_the_second_set_has_fifteen_prompts_of_each_of_its_categories():
 
 def trigrams(prompt):
     """The sequences of three words of a prompt, without its wrapper."""
-    words = re.findall(r"[a-z0-9]+", without_wrapper(prompt.text).lower())
+    words = re.findall(r"[a-z0-9]+", strip_wrapper(prompt.text).lower())
     return {tuple(words[i : i + 3]) for i in range(max(1, len(words) - 2))}
 
 

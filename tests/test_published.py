@@ -125,9 +125,9 @@ def test_a_study_of_other_domains_has_the_tables_without_the_papers_numbers():
         setattr(run, name, rows.replace({"domain": {"math": "billing"}}))
     of_paper, own = published.comparison("I", make_run()), published.comparison("I", run)
     assert own["published"].isna().all() and of_paper["published"].notna().all()
-    assert "published" not in published.in_cells(own) and "published" in published.in_cells(
-        of_paper
-    )
+    assert "published" not in published.cells_of_table(
+        own
+    ) and "published" in published.cells_of_table(of_paper)
     keys, ours = ["domain", "quantity"], "ours_as_published"
     renamed = of_paper.replace({"domain": {"math": "billing"}}).set_index(keys)[ours]
     assert own.set_index(keys)[ours].to_dict() == pytest.approx(renamed.to_dict())
@@ -158,4 +158,4 @@ def test_table_v_of_other_domains_is_the_pooled_row_alone(names):
     table = published.comparison("V", run)
     assert set(table["domain"]) == {"all"} and len(table) == 6
     assert table["published"].isna().all() and table["corrected"].notna().all()
-    assert "published" not in published.in_cells(table)
+    assert "published" not in published.cells_of_table(table)

@@ -216,7 +216,7 @@ def digests_of(kit, given=None, **changes):
     """The digests of the kit's notebooks for a profile whose models and prompts are in the kit."""
     models = {f"{n}.path": str(kit.root / "weights" / n) for n in ("target", "draft")}
     of_profile = models | {"prompts": "project", "traces": "data/traces/tiny"} | changes
-    call = reproduce.open_call("tiny", [], of_profile, pairs(given or {}), kit.root)
+    call = reproduce.open_run("tiny", [], of_profile, pairs(given or {}), kit.root)
     return [notebook.digest for notebook in call.notebooks]
 
 
@@ -243,7 +243,8 @@ NAMED = [  # by an environment variable, a profile or a parameter
 
 
 @pytest.mark.parametrize(
-    ("variable", "of_profile", "given", "file"), [*(("", {}, {}, file) for file in KIT), *NAMED]
+    ("variable", "of_profile", "given", "file"),
+    [*(("", {}, {}, file) for file in KIT), *NAMED],
 )
 def test_a_notebook_depends_on_all_code_and_on_what_is_declared_or_named(
     kit, tmp_path_factory, monkeypatch, variable, of_profile, given, file
@@ -290,7 +291,7 @@ def test_what_the_kits_own_code_reads_is_declared_and_there():
 
 
 def test_only_notebook_10_measures_time_and_parameters_say_what_is_allowed():
-    for notebook in reproduce.open_call("tiny", [], {}, []).notebooks:
+    for notebook in reproduce.open_run("tiny", [], {}, []).notebooks:
         source = notebook.path.with_suffix(".py").read_text("utf-8")
         measures = "stopwatch.measured(" in source or "stopwatch.decoded_speed(" in source
         assert notebook.is_timed is measures is notebook.path.name.startswith("10")
@@ -436,7 +437,7 @@ def test_a_notebook_that_differs_from_its_source_stops_the_call(repository, caps
     twin = repository.write("01_good", "x = 1", tags=["timed"])
     book = nbformat.read(twin, as_version=4)
     jupytext.write(book, twin.with_suffix(".py"), fmt="py:percent")
-    assert len(reproduce.open_call("tiny", [], {}, []).notebooks) == 2
+    assert len(reproduce.open_run("tiny", [], {}, []).notebooks) == 2
     book.cells[-1].metadata = {}
     jupytext.write(book, twin.with_suffix(f".{edited}"), fmt=edited)
     assert repository.run("--notebook", "01") == 2
@@ -480,7 +481,7 @@ def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository,
     def gammas(notebooks, **changes):
         """The gammas of a call for a profile file that sets parameters of single notebooks."""
         path.write_text(json.dumps(pair | {"notebooks": notebooks}))
-        call = reproduce.open_call(str(path), ["1", "2", "06_entropy_paradox"], {}, pairs(changes))
+        call = reproduce.open_run(str(path), ["1", "2", "06_entropy_paradox"], {}, pairs(changes))
         return [notebook.changed.get("gamma", 4) for notebook in call.notebooks]
 
     old = {"01": {"gamma": 2, "level": 0.9}, "06_entropy_paradox": {"gamma": 3}}

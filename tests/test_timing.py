@@ -69,7 +69,7 @@ def test_rounds_are_timed_again_while_the_clock_is_disturbed(monkeypatch, bad, t
     monkeypatch.setattr(timing, "pass_times", lambda *a: left.pop(0))
     monkeypatch.setattr(timing, "decoded_speed", lambda *a, **k: None)
     made = rounds_of(1, 1, block=20.0)
-    monkeypatch.setattr(timing, "in_plain_tokens", lambda speeds: made.blocks)
+    monkeypatch.setattr(timing, "scale_to_plain", lambda speeds: made.blocks)
     found = timing.measured(None, [], made.shapes, 8, tries=3)
     assert not left, "all of them are taken, and no more"
     assert found.costs.drift == pytest.approx(0.0 if bad < 3 else 9 / 2.535 - 1)

@@ -14,8 +14,8 @@ import pytest
 from conftest import edit_json, tables
 
 from speclab.__main__ import main
-from speclab.cli.workers import engine_of, on_devices, on_ray
-from speclab.study.recording import in_process
+from speclab.cli.workers import engine_of, record_on_devices, record_on_ray
+from speclab.study.recording import record_here
 from speclab.study.runs import RunError, record_run
 
 
@@ -52,7 +52,7 @@ def test_two_processes_write_the_same_bytes(short_profile, whole, tmp_path, capf
     target = shutil.copytree(short_profile.target.path, tmp_path / "target")
     edit_json(target / "generation_config.json", repetition_penalty=1.1)  # is left out
     profile = short_profile.replace(target=replace(short_profile.target, path=str(target)))
-    engine = partial(on_devices, devices=["cpu", "cpu"])
+    engine = partial(record_on_devices, devices=["cpu", "cpu"])
     run = record_run(profile, tmp_path / "run", engine=engine)
     assert tables(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
     assert capfd.readouterr().out.count("asks for repetition_penalty=1.1") == 1
@@ -60,7 +60,7 @@ def test_two_processes_write_the_same_bytes(short_profile, whole, tmp_path, capf
 
 @pytest.mark.slow
 def test_a_process_that_dies_loses_nothing_that_was_done(short_profile, whole, tmp_path):
-    dying = kill_after_the_first_block(partial(on_devices, devices=["cpu"]), "spawn_main")
+    dying = kill_after_the_first_block(partial(record_on_devices, devices=["cpu"]), "spawn_main")
     with pytest.raises(RunError, match="a worker died .*Finished blocks are kept"):
         record_run(short_profile, tmp_path, engine=dying)
     done = len(list((tmp_path / "parts").glob("*.json")))
@@ -69,7 +69,7 @@ def test_a_process_that_dies_loses_nothing_that_was_done(short_profile, whole, t
 
     def going_on(job, left):
         asked.extend(left)
-        return in_process(job, left)
+        return record_here(job, left)
 
     run = record_run(short_profile, tmp_path, engine=going_on)
     assert len(asked) == 6 - done and tables(run.folder) == whole
@@ -96,7 +96,7 @@ def cluster(monkeypatch):
 def test_a_local_ray_cluster_writes_the_same_bytes_when_a_worker_is_killed(
     short_profile, whole, tmp_path, cluster
 ):
-    killing = kill_after_the_first_block(partial(on_ray, workers=3), "ray::Worker")
+    killing = kill_after_the_first_block(partial(record_on_ray, workers=3), "ray::Worker")
     run = record_run(short_profile, tmp_path / "killed", engine=killing)
     assert tables(run.folder) == whole, "Ray restarts the actor, which repeats its block"
 

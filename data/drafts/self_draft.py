@@ -44,7 +44,7 @@ def main(name: str, bits: int, out: Path) -> None:
     numbers = [settings[key] for key in CALIBRATION]
     calibration = quantise.calibration_of(pair, profile, *numbers)
     made = quantise.quantised_copy(pair.target.folder.path, candidates.WORK, calibration, bits)
-    draft = candidates.in_folder(name, pair, profile, made.plain)
+    draft = candidates.load_candidate(name, pair, profile, made.plain)
     label, made_of = quantise.made_of(pair.target.folder.path, calibration, bits)
     folder, tables = out / name / shipped.name_of(label, *made_of), []
     for kind in ("greedy", "sampled"):

@@ -27,7 +27,7 @@ from speclab.study.prompts import (
     TRAINING_PROMPTS,
     Prompt,
     read_prompts,
-    without_wrapper,
+    strip_wrapper,
 )
 
 PHRASES = yaml.safe_load((TRAINING_PROMPTS / "phrases.yaml").read_text("utf-8"))
@@ -149,7 +149,7 @@ def ngrams(text: str) -> set[tuple[str, ...]]:
 
 def shingles(text: str) -> set[tuple[str, ...]]:
     """`ngrams` of a prompt without its wrapper."""
-    return ngrams(without_wrapper(text))
+    return ngrams(strip_wrapper(text))
 
 
 def training_prompts(

@@ -92,7 +92,7 @@ def verb(function: Callable) -> Callable:
 
 
 @verb
-def record(
+def _record(
     *,
     profile="smollm",
     kind="greedy",
@@ -140,7 +140,7 @@ def record(
 
 
 @verb
-def pack(run, *, out, kind=None, licence=None):
+def _pack(run, *, out, kind=None, licence=None):
     """Pack a finished run as a trace for others.
 
     The trace of the run in folder RUN has tables, a manifest and a README.
@@ -158,7 +158,7 @@ def pack(run, *, out, kind=None, licence=None):
 
 
 @verb
-def explore(
+def _explore(
     folders=(),
     *,
     profile=None,
@@ -195,7 +195,7 @@ def explore(
 
 
 @verb
-def export(run, *, for_, c=None):
+def _export(run, *, for_, c=None):
     """Print the server options for the best draft length.
 
     RUN is the folder of a run or trace, a trace of the kit (smollm/sampled), a profile (its greedy
@@ -245,7 +245,7 @@ def export(run, *, for_, c=None):
 
 
 @verb
-def decode(
+def _decode(
     *,
     profile="smollm",
     prompts,
@@ -291,7 +291,7 @@ def decode(
 
 
 @verb
-def log(
+def _log(
     files,
     *,
     out,
@@ -337,7 +337,7 @@ def pairs_of_make(text: str) -> tuple[str, ...]:
 
 
 @verb
-def reproduce(
+def _reproduce(
     *,
     profile="smollm",
     notebook=(),
@@ -370,14 +370,14 @@ def reproduce(
 
     overrides = parse_overrides(set_ + pairs_of_make(SET))
     changes = parameter + pairs_of_make(PARAMETERS)
-    call = runner.open_call(profile, notebook, overrides, changes, out)
+    call = runner.open_run(profile, notebook, overrides, changes, out)
     if fetch:
         runner.fetch_weights(call)
     return runner.reproduce(call, workers)
 
 
 @verb
-def pair(*, profile="smollm", set_=()):
+def _pair(*, profile="smollm", set_=()):
     """Download or convert the models of a profile.
 
     Needed once, for models that are not on this machine (smollm: 93 MB).
@@ -390,21 +390,21 @@ def pair(*, profile="smollm", set_=()):
 
 
 @verb
-def plan(*, profile="smollm", notebook=(), set_=()):
+def _plan(*, profile="smollm", notebook=(), set_=()):
     """List the runs that the notebooks need, and their cost.
 
     The cost is the tokens and the time of runs that are not recorded yet. Downloads nothing.
     """
     from speclab.cli.run_plan import lines_of_plan
-    from speclab.run.reproduce import open_call
+    from speclab.run.reproduce import open_run
 
-    call = open_call(profile, notebook, parse_overrides(set_), ())
+    call = open_run(profile, notebook, parse_overrides(set_), ())
     for line in lines_of_plan(call.profile, [one.path for one in call.notebooks]):
         echo(line)
 
 
 @verb
-def doctor(*, profile="smollm", set_=()):
+def _doctor(*, profile="smollm", set_=()):
     """Check what this machine lacks for a profile.
 
     Downloads at most the config.json of its models. Exit status 1 means that there is something to
@@ -418,7 +418,7 @@ def doctor(*, profile="smollm", set_=()):
 
 
 @verb
-def fetch(
+def _fetch(
     data,
     *,
     out=None,
@@ -440,7 +440,7 @@ def fetch(
 
 
 @verb
-def hosted_(
+def _hosted_(
     action,
     *,
     gptq=False,

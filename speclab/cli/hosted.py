@@ -58,11 +58,11 @@ def install(gptq: bool = False, heads: bool = False, reproduce: bool = False) ->
         return f"no package is missing in {sys.prefix}"
     print(f"pip installs {', '.join(needs + alone)} in {sys.prefix}", flush=True)
     # pip fails rather than give a package another version than it has here
-    moved = {name_of(need) for need in needs} - {*KEPT}
+    moved = {package_of(need) for need in needs} - {*KEPT}
     there = _pip("list", "--format=freeze").splitlines()
     with TemporaryDirectory() as folder:
         file = Path(folder, "constraints.txt")
-        file.write_text("\n".join(line for line in there if name_of(line) not in moved))
+        file.write_text("\n".join(line for line in there if package_of(line) not in moved))
         if needs:
             _pip("install", "--quiet", "--constraint", str(file), *needs)
     if alone:
@@ -76,10 +76,10 @@ def lacking(extra: str = "") -> list[str]:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     project = tomllib.loads(text)["project"]
     needs = project["optional-dependencies"][extra] if extra else project["dependencies"]
-    return [need for need in needs if not in_range(need)]
+    return [need for need in needs if not satisfies(need)]
 
 
-def in_range(need: str) -> bool:
+def satisfies(need: str) -> bool:
     """Whether an installed package satisfies a requirement, as `torch>=2`."""
     from packaging.requirements import Requirement
 
@@ -91,7 +91,7 @@ def in_range(need: str) -> bool:
     return wanted.specifier.contains(version, prereleases=True)
 
 
-def name_of(need: str) -> str:
+def package_of(need: str) -> str:
     """The name in a requirement, in lower case with dashes."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name

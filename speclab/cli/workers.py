@@ -43,7 +43,7 @@ def _work(index: int) -> Done:
     return _HERE[0].record(index)
 
 
-def on_devices(job: Job, indices: list[int], devices: Sequence[str]) -> Iterator[Done]:
+def record_on_devices(job: Job, indices: list[int], devices: Sequence[str]) -> Iterator[Done]:
     """One process with one pair per device (`cuda:0`, `cuda:1`, …; `cpu` may be named several
     times). A free process takes the next block.
     """
@@ -64,7 +64,7 @@ def on_devices(job: Job, indices: list[int], devices: Sequence[str]) -> Iterator
 # ---- a Ray cluster -------------------------------------------------------------------------------
 
 
-def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator[Done]:
+def record_on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator[Done]:
     """At most `workers` actors on the cluster at RAY_ADDRESS, or on a cluster that is started for
     this call: one per GPU, or one per CPU without GPUs. An actor's own error is raised unchanged.
     """
@@ -99,5 +99,5 @@ def engine_of(name: str, devices: Sequence[str], workers: int | None) -> Engine 
     if name == "ray":
         import ray  # noqa: F401
 
-        return partial(on_ray, workers=workers)
-    return partial(on_devices, devices=devices) if devices else None
+        return partial(record_on_ray, workers=workers)
+    return partial(record_on_devices, devices=devices) if devices else None

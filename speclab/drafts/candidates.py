@@ -46,7 +46,7 @@ class Candidate:
     pair: Pair
 
 
-def in_folder(name: str, pair: Pair, profile: Profile, path: Path) -> Candidate:
+def load_candidate(name: str, pair: Pair, profile: Profile, path: Path) -> Candidate:
     """The model in `path` as a draft of the pair's target. ValueError if its tokenizer is not the
     target's.
     """

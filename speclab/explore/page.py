@@ -89,7 +89,7 @@ def _as_function(name: str) -> str:
     return f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {", ".join(names)} }};\n}})();'
 
 
-def in_script(value: object) -> str:
+def escape_script(value: object) -> str:
     """JSON that cannot end the script element that contains it."""
     return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
 
@@ -100,7 +100,7 @@ def page_digest(runs: Sequence[Run], measured: Costs | None, second: Sequence[Ru
     digest, and is written again at every call.
     """
     known = [[run.manifest["profile"], run.manifest["files"]] for run in [*runs, *second]]
-    found = hashlib.sha256(in_script([known, measured and asdict(measured)]).encode())
+    found = hashlib.sha256(escape_script([known, measured and asdict(measured)]).encode())
     for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
         found.update(path.name.encode() + path.read_bytes())
     return found.hexdigest()[:32]
@@ -127,7 +127,7 @@ def assemble(
     fields = {name: html.escape(text) for name, text in words.items()}
     fields |= {"script": code, "style": _asset("page.css")}
     fields["policy"] = POLICY.format(base64.b64encode(digest).decode())
-    fields["config"] = in_script({"parts": shown, "measured": measured and asdict(measured)})
+    fields["config"] = escape_script({"parts": shown, "measured": measured and asdict(measured)})
     fields["trace"] = packed.base64 if packed else ""
     return re.sub(r"\{(\w+)\}", lambda name: fields.get(name[1], ""), _asset("page.html"))
 
@@ -258,7 +258,7 @@ def write_page(runs: Sequence[Run], path: Path, second: Sequence[Run] = ()) -> b
     return True
 
 
-def with_links(path: Path, folder: Path, notebooks: Iterable[str]) -> Path:
+def add_links(path: Path, folder: Path, notebooks: Iterable[str]) -> Path:
     """Copy a page into a folder, with links to the pages of these notebooks in the site. The report
     is always there.
     """

@@ -47,7 +47,7 @@ def equal_bins(frame: pd.DataFrame, column: str, bins: int = 10) -> np.ndarray:
     return np.minimum(part, bins - 1)
 
 
-def in_levels(value: str, group: str, levels: Sequence) -> Callable[[pd.DataFrame], np.ndarray]:
+def cut_levels(value: str, group: str, levels: Sequence) -> Callable[[pd.DataFrame], np.ndarray]:
     """Columns (rows, 2m) for an `Estimator` of m means: for each level `value` if the row's `group`
     is this level (else 0), then whether it is.
     """
@@ -70,7 +70,7 @@ def group_means(frame: pd.DataFrame, value: str, group: str, x: str | None = Non
     require(frame, ["domain", "prompt_id", group], "frame")
     sizes = frame.groupby(group, observed=True).size()
     levels = sizes.index.tolist()
-    columns = in_levels(value, group, levels)
+    columns = cut_levels(value, group, levels)
     means = by_domain(frame, Estimator(value, columns, quotient, scalar=False)).frame
     means = means[["domain", *NUMBERS]]
     means.insert(1, group, levels * (len(means) // len(levels)))

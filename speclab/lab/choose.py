@@ -223,7 +223,7 @@ def best_setting(by_prompt: PromptCosts, n: int = RESAMPLES) -> pd.DataFrame:
     return how_sure(speedup, by_prompt.settings, prompts)
 
 
-def of_all_prompts(frame: pd.DataFrame) -> pd.DataFrame:
+def choose_for_all(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows, as one domain if one of their domains has fewer than 5 prompts. Numbers over all
     prompts may resample all prompts together, and so have intervals. Other numbers may not.
     """
@@ -241,7 +241,7 @@ def best_gamma(
     Arguments as in `block_counts`. If a domain has fewer than 5 prompts, all prompts are resampled
     together. If there are fewer than 5 prompts in all, it is the fastest gamma.
     """
-    trace = of_all_prompts(trace)
+    trace = choose_for_all(trace)
     settings = {PLAIN_SETTING: PLAIN}
     settings |= {f"chain:{gamma}": chain(gamma) for gamma in range(1, longest + 1)}
     counted = block_counts(trace, settings, rule, max_new_tokens)
@@ -272,7 +272,7 @@ def setting_by_domain(by_prompt: PromptCosts) -> dict[str, str]:
     return dict(zip(cost.index, best.tolist(), strict=True))
 
 
-def with_hindsight(by_prompt: PromptCosts) -> pd.DataFrame:
+def choose_in_hindsight(by_prompt: PromptCosts) -> pd.DataFrame:
     """The oracle, a judged frame: the fastest setting of each prompt, chosen after seeing its text.
     No router can do better.
     """

@@ -1,7 +1,7 @@
 """A draft and copies together at T = 0: blocks that are copied where enough of the last tokens
 occurred before (`speclab.copying`), else drafted as a chain; replayed exactly, without a model.
 
-`with_copies` adds what copying does at each position to the draft's own `starts`; `planned` is then
+`add_copies` adds what copying does at each position to the draft's own `starts`; `planned` is then
 what a decoder drafts with the shape `chain:GAMMA+lookup:LEAST`, for any gamma and least. With gamma
 0 it copies or drafts nothing, with NEVER it never copies. `ways` chooses `least` on other prompts
 than the prompts that judge it.
@@ -28,7 +28,7 @@ BOTH = "both"
 Tokens = Mapping[str, tuple[Sequence[int], Sequence[int]]]
 
 
-def with_copies(starts: pd.DataFrame, tokens: Tokens) -> pd.DataFrame:
+def add_copies(starts: pd.DataFrame, tokens: Tokens) -> pd.DataFrame:
     """The starts of one proposer (`speclab.lab.starts`) with what copying does there: matched (how
     many of the last tokens occurred before) and copied (how many copied tokens are accepted).
 
@@ -47,7 +47,7 @@ def planned(both: pd.DataFrame, gamma: int, least: int, most: int = copying.MOST
     """The starts where a block copies if `least` tokens or more match, else drafts a chain of
     `gamma`, as `stopping.totals` takes them: with is_copied, drafted and draft_passes.
 
-    both: of `with_copies`; most: tokens of a copy, 1 to MOST. Nothing is drafted past a text's end.
+    both: of `add_copies`; most: tokens of a copy, 1 to MOST. Nothing is drafted past a text's end.
     """
     is_copied = both["matched"] >= least
     wanted = np.where(is_copied, most, gamma)

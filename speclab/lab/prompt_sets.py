@@ -136,7 +136,7 @@ def _where(text: Text, is_kept: pd.Series) -> Text:
     return replace(text, trace=trace, nodes=nodes)
 
 
-def with_all_domains(sets: Mapping[str, Any]) -> dict[str, Any]:
+def complete_sets(sets: Mapping[str, Any]) -> dict[str, Any]:
     """The sets that have every domain of the first set, `OWN`, so that means of domains compare."""
     domains = {*sets[OWN].trace["domain"]}
     return {name: each for name, each in sets.items() if domains <= {*each.trace["domain"]}}

@@ -136,7 +136,7 @@ def _estimates(
     return values[[*KEYS, "estimator", "estimate", "low", "high"]]
 
 
-def in_cells(table: pd.DataFrame) -> pd.DataFrame:
+def cells_of_table(table: pd.DataFrame) -> pd.DataFrame:
     """A `comparison` with few columns, to be shown: its keys, published, and both estimates with
     their intervals as one text, '0.64 [0.61, 0.66]'. Missing numbers are blank. If the paper does
     not have these domains, there is no column `published`.

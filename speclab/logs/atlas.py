@@ -64,7 +64,7 @@ def passes_of(run: str) -> pd.DataFrame:
         raise ValueError(f"the atlas has totals per answer for {run!r}, no passes")
     rows = answers().query("run == @run")
     longest = table.loc[run, "K"]
-    return passes.of_answers(
+    return passes.count_by_answer(
         Answer(
             str(row.prompt_id),
             row.domain,
@@ -84,6 +84,6 @@ def _drafted(accepted: np.ndarray, longest: int | str) -> np.ndarray | None:
     return np.full(len(accepted), longest) if isinstance(longest, int) else None
 
 
-def in_tasks(frame: pd.DataFrame) -> pd.DataFrame:
+def group_tasks(frame: pd.DataFrame) -> pd.DataFrame:
     """A frame of Spec-Bench with its six tasks as domains, MT-Bench's categories as one."""
     return frame.assign(domain=frame["domain"].map(TASKS).fillna(CONVERSATION))

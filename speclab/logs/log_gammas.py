@@ -198,7 +198,7 @@ def gamma_to_try(log: pd.DataFrame, costs: Costs, longest: int = 8) -> tuple[int
     it and name the gamma that is known. Conditions and errors as of `bounded_speeds`.
     """
     gammas = sorted({*range(1, longest + 1), own_gamma(log) or 1})
-    speed = bounded_speeds(choose.of_all_prompts(log), gammas, costs)
+    speed = bounded_speeds(choose.choose_for_all(log), gammas, costs)
     numbers = {key: draws for key, draws in speed.values.items() if key[0] != LOGGED}
     table = bounds(replace(speed, values=numbers))
     known, tried = known_and_tried(table)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from speclab.estimates import Estimates, cell, counted
-from speclab.lab.choose import of_all_prompts
+from speclab.lab.choose import choose_for_all
 from speclab.logs import logs
 from speclab.logs.log_gammas import PER_PASS
 from speclab.logs.logs import Log
@@ -41,7 +41,7 @@ def tokens_per_pass(sums: pd.DataFrame, n: int = RESAMPLES) -> Estimates:
     """Tokens per target pass of each domain, then of all requests (EVERY), from n resamples."""
     of_domains = by_domain(sums, PER_PASS, n).frame
     of_domains = of_domains[~of_domains["domain"].isin([ALL, POOLED])]
-    of_all = by_domain(of_all_prompts(sums), PER_PASS, n).frame
+    of_all = by_domain(choose_for_all(sums), PER_PASS, n).frame
     row = of_all[of_all["domain"] == POOLED].assign(domain=EVERY)
     table = pd.concat([of_domains, row], ignore_index=True)
     return Estimates(table.assign(estimator="tokens per target pass"))

@@ -388,7 +388,7 @@ def _log(kind: str, entries: Sequence[Entry], sources: dict[str, str]) -> Log:
             f"{len(entries)} requests have counts per pass: read the two kinds apart"
         )
     if answers:
-        frame = passes.of_answers(answers)
+        frame = passes.count_by_answer(answers)
         return Log(kind, frame, passes.sums_by_request(frame), sources)
     rows = [(t.prompt_id, t.domain, t.blocks, t.drafted, t.accepted, t.emitted) for t in entries]
     totals = pd.DataFrame(rows, columns=SUMS).astype({"drafted": float})

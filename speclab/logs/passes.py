@@ -7,7 +7,7 @@ verified), accepted and emitted. The rows of an answer are together and in order
 
 A pass emits its accepted tokens and one token of the target, but no token after the end of the
 answer. Servers count accepted tokens before they check for the end, so the last pass of an answer
-may report more accepted tokens than the answer has; `of_answers` cuts them.
+may report more accepted tokens than the answer has; `count_by_answer` cuts them.
 
 `sums_by_request` sums them by request. `sums_at` answers for another gamma, with hard bounds.
 """
@@ -56,7 +56,7 @@ class Answer:
         return len(self.accepted) + self.plain > 0
 
 
-def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
+def count_by_answer(answers: Iterable[Answer]) -> pd.DataFrame:
     """The passes of answers; `drafted` is NaN where a log does not say it. ValueError names the
     answer: no pass, lists of unequal length, more accepted than drafted, or a pass after the end of
     the answer.
@@ -107,7 +107,7 @@ def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(whole_numbers, "int32"))
 
 
-def of_replay(blocks: pd.DataFrame) -> pd.DataFrame:
+def passes_of_replay(blocks: pd.DataFrame) -> pd.DataFrame:
     """The blocks of `replay.replay` as passes: a decoder's, or one from every start."""
     step = blocks.groupby("prompt_id", sort=False).cumcount()
     return blocks.assign(turn=0, step=step)[COLUMNS]

@@ -33,7 +33,7 @@ class Layer(NamedTuple):
     down: Projection
 
 
-def knows(network: Any) -> bool:
+def is_supported(network: Any) -> bool:
     """True for an unquantised network in ARCHITECTURES whose layers have the structure that
     LeanBody computes.
     """

@@ -15,7 +15,7 @@ from torch import Tensor
 from speclab.model import Pair, over_trunk
 from speclab.models import head, trimmed
 from speclab.models.folder import ModelFolder
-from speclab.models.lean import LeanBody, knows
+from speclab.models.lean import LeanBody, is_supported
 from speclab.models.model import WINDOW, Network, Projection, limits
 from speclab.models.support import check_usable
 from speclab.plain import ModelSpec
@@ -117,7 +117,7 @@ def model_of(
     """
     head = network.get_output_embeddings()
     model = Network(
-        body=LeanBody(network) if knows(network) else network.get_decoder(),
+        body=LeanBody(network) if is_supported(network) else network.get_decoder(),
         head=_frozen(head),
         vocab=head.out_features,
         dtype=dtype or network.dtype,

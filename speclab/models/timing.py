@@ -184,7 +184,7 @@ class Measured:
     """The costs of a machine, from two or more rounds of timed passes and the texts that were
     decoded between the rounds: `costs` are those of all rounds together.
 
-    rounds: `pass_times` of each; blocks: `in_plain_tokens` of the decoded texts; shapes: by method.
+    rounds: `pass_times` of each; blocks: `scale_to_plain` of the decoded texts; shapes: by method.
     """
 
     rounds: tuple[pd.DataFrame, ...]
@@ -203,14 +203,14 @@ class Measured:
         block took than its passes alone, whichever is more.
         """
         first, *later = (bare_costs(costs_of(times), self.shapes) for times in self.rounds)
-        costs, least = with_loop(costs_of(self.times), self.blocks, self.shapes)
+        costs, least = add_loop(costs_of(self.times), self.blocks, self.shapes)
         change = max((each / first - 1).abs().max() for each in later)
         return replace(costs, drift=float(max(change, -least)))
 
     @property
     def by_round(self) -> tuple[Costs, ...]:
         """The costs of each round by itself, with the loop's own time."""
-        each = (with_loop(costs_of(times), self.blocks, self.shapes) for times in self.rounds)
+        each = (add_loop(costs_of(times), self.blocks, self.shapes) for times in self.rounds)
         return tuple(costs for costs, _ in each)
 
 
@@ -235,14 +235,14 @@ def measured(
     speeds = decoded_speed(pair, prompts, shapes, new_tokens, repeats=1)
     for _ in range(tries):
         after = timed_once()
-        rounds = Measured((before, after), in_plain_tokens(speeds), shapes)
+        rounds = Measured((before, after), scale_to_plain(speeds), shapes)
         if not disturbed(rounds.costs):
             break
         before = after
     return rounds
 
 
-def in_plain_tokens(speeds: pd.DataFrame) -> pd.DataFrame:
+def scale_to_plain(speeds: pd.DataFrame) -> pd.DataFrame:
     """Time per block in each text of `decoded_speed`, in units of the time per token of plain
     decoding of the same text: method, prompt_id, block.
     """
@@ -252,10 +252,10 @@ def in_plain_tokens(speeds: pd.DataFrame) -> pd.DataFrame:
     return each[["method", "prompt_id"]].assign(block=block_s / token_s)
 
 
-def with_loop(
+def add_loop(
     costs: Costs, blocks: pd.DataFrame, shapes: Mapping[str, Shape]
 ) -> tuple[Costs, float]:
-    """c and v of `costs` with the loop's own time, from `in_plain_tokens` of texts decoded with
+    """c and v of `costs` with the loop's own time, from `scale_to_plain` of texts decoded with
     `shapes`: what a block took beyond its passes, as the median over texts and shapes, for chains
     and for trees. Also the lesser of the two medians; where it is below 0, the loop's time is 0.
 

@@ -96,7 +96,7 @@ def to_markdown(notebook: Path, figures: Path) -> None:
     for source in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
         if (there := kit.drawn_in(figures, source.stem)).is_dir():
             links[source.stem] = Path(relpath(there, folder), PAGE).as_posix()
-    facts = {"links": links, "as_markdown": pictures.as_markdown}
+    facts = {"links": links, "render_markdown": pictures.render_markdown}
     exporter = MarkdownExporter(template_file=str(Path(__file__).with_name("page.md.j2")))
     text, _ = exporter.from_notebook_node(page_of(notebook, links), facts)
     (folder / PAGE).write_text(text, encoding="utf-8")

@@ -81,7 +81,7 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
             raise ValueError(f"parameter {name!r}: {WHY_GONE.get(name) or near(name, known)}")
 
 
-def of_profile(profile: Profile) -> dict[str, Facts]:
+def profile_parameters(profile: Profile) -> dict[str, Facts]:
     """The parameters that a profile sets in single notebooks, by notebook. Those that are GONE are
     reported and left out. Raises ValueError for unknown notebooks and names, and as `values_of`.
     """

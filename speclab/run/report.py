@@ -32,7 +32,7 @@ def write_report(build: Path, figures: Path, profile: Profile, outcomes: Sequenc
     """
     from speclab.run.site import write_site  # lazy: Sphinx takes a second
 
-    done = {one.name[:2]: described(one, figures) for one in outcomes if one.status == DONE}
+    done = {one.name[:2]: facts_of_outcome(one, figures) for one in outcomes if one.status == DONE}
     # headlines are about a profile of the kit (one that a name stood for), its settings unchanged
     shipped = {"profile": profile.name, "overrides": {}, "changes": {}}
     is_shipped = all(one.given == shipped for one in outcomes)
@@ -48,7 +48,7 @@ def write_report(build: Path, figures: Path, profile: Profile, outcomes: Sequenc
     write_site(build, figures, text, [one["name"] for one in done.values()])
 
 
-def described(outcome: Any, figures: Path) -> Facts:
+def facts_of_outcome(outcome: Any, figures: Path) -> Facts:
     """What the report says of a notebook that ran: `name`, `folder` of its figures, the
     question in its `title`, its `answer`, `pictures` (texts by name, in the order of its page), and
     `changed` (values of parameters).

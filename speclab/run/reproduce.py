@@ -109,7 +109,7 @@ def tell(name: str, status: str, error: str = "") -> None:
 # ---- the call ------------------------------------------------------------------------------------
 
 
-def open_call(
+def open_run(
     profile: str,
     wanted: Sequence[str],
     overrides: Facts,
@@ -131,7 +131,7 @@ def open_call(
         from speclab.show import figures  # lazy: imports matplotlib
 
         figures.check_style()
-    of_profile = parameters.of_profile(settings)
+    profile_parameters = parameters.profile_parameters(settings)
     known = {path: parameters.parameters_of(path) for path in chosen(wanted, ROOT)}
     defaults = {name: one.default for names in known.values() for name, one in names.items()}
     texts = [name for name, default in defaults.items() if isinstance(default, str)]
@@ -144,7 +144,7 @@ def open_call(
     # each notebook's values, whether the study has enough for it, and what its outcome depends on
     for path, allowed in known.items():
         own = {name: value for name, value in of_call.items() if name in allowed}
-        given = of_profile.get(path.stem, {}) | own  # the call goes before the profile
+        given = profile_parameters.get(path.stem, {}) | own  # the call goes before the profile
         values = parameters.values_of(given, allowed)
         if reason := kit.lacks(path.stem, settings, values.get(JUDGED, 0)):
             tell(path.stem, LEFT_OUT, reason)
@@ -203,7 +203,7 @@ def content(names: Iterable[Path | str]) -> dict[str, str]:
 # ---- running -------------------------------------------------------------------------------------
 
 
-def record(profile: Profile, kinds: Sequence[str], at_once: int) -> None:
+def record_kinds(profile: Profile, kinds: Sequence[str], at_once: int) -> None:
     """Record runs of these kinds, as far as the models are there. It works in a process of its own,
     which gives their memory back.
     """
@@ -232,7 +232,8 @@ def record_missing(call: Call, notebooks: Sequence[Notebook], at_once: int) -> N
     shares = filter(None, (missing[start::at_once] for start in range(at_once)))
     process = get_context("spawn").Process
     children = [
-        process(target=record, args=(call.profile, kinds, at_once), daemon=True) for kinds in shares
+        process(target=record_kinds, args=(call.profile, kinds, at_once), daemon=True)
+        for kinds in shares
     ]
     for child in children:
         child.start()
@@ -348,7 +349,7 @@ def reproduce(call: Call, workers: int = 2) -> int:
         ended += run_all(call, [one for one in stale if not one.is_timed], at_once)
         # a call that was killed may have left older pages
         if not page.is_file() or page.stat().st_mtime < new.stat().st_mtime:
-            write_report(call)
+            publish(call)
     print(os.path.relpath(page))
     return int(FAILED in ended)
 
@@ -356,7 +357,7 @@ def reproduce(call: Call, workers: int = 2) -> int:
 # ---- after the notebooks, and before -------------------------------------------------------------
 
 
-def write_report(call: Call) -> None:
+def publish(call: Call) -> None:
     """Write the pages of the notebooks, the explorer and the report. Its head describes the profile
     without overrides; each notebook says what else it was run with.
     """

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import nbformat
 from sphinx.application import Sphinx
 
-from speclab.explore.page import with_links
+from speclab.explore.page import add_links
 from speclab.plain import Facts
 from speclab.run.pages import page_of
 from speclab.show.notebook import drawn_in
@@ -56,7 +56,7 @@ def write_site(build: Path, figures: Path, first_page: str, names: Sequence[str]
         app.connect("html-page-context", _finish)
         app.build()
     if (figures / "explore.html").is_file():
-        with_links(figures / "explore.html", site, names)
+        add_links(figures / "explore.html", site, names)
     index.write_text(LEADS_ON, encoding="utf-8")
 
 

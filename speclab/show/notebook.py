@@ -146,7 +146,7 @@ class Context:
         rows, columns: keys of Estimates. The page and the .tex then have a cell with an interval
         for each row and column, or for the columns named in `intervals` (`Estimates.wide`). cells:
         any other table that they show instead.
-        caption: a sentence for the .tex and the site; is_wide: as of `tables.export`.
+        caption: a sentence for the .tex and the site; is_wide: as of `tables.export_table`.
         """
         if rows:
             cells = table.wide(rows, columns, intervals)
@@ -178,7 +178,7 @@ class Context:
             tables.write_values(frame, self.figures, slug)
             return
         label = f"{self.figures.name}-{slug}"
-        tables.export(frame, self.figures, slug, digits, cells, caption, label, is_wide)
+        tables.export_table(frame, self.figures, slug, digits, cells, caption, label, is_wide)
 
     def _claim(self, slug: str, frame: "pd.DataFrame") -> None:
         """ValueError if slug.csv already holds other rows: a figure and a table with the same name
@@ -201,11 +201,11 @@ class Context:
         """A sentence in Markdown that shows the study's names as they are, also <b>, $x$ or *."""
         from speclab.show import tables
 
-        odd = [name for name in self.names if tables.in_sentence(name) != name]
+        odd = [name for name in self.names if tables.format_sentence(name) != name]
         longest_first = sorted(odd, key=len, reverse=True)
         found = re.compile("|".join(["`[^`]*`", *map(re.escape, longest_first)]))
         return found.sub(
-            lambda match: match[0] if match[0][0] == "`" else tables.in_sentence(match[0]), text
+            lambda match: match[0] if match[0][0] == "`" else tables.format_sentence(match[0]), text
         )
 
     def compares(self, domains: Sequence[str]) -> bool:
@@ -369,15 +369,15 @@ def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
     """
     from speclab import stats
     from speclab.estimates import counted, named
-    from speclab.show.tables import in_sentence
+    from speclab.show.tables import format_sentence
 
-    few = {in_sentence(name): size for name, size in sizes.items() if size < stats.FEW_PROMPTS}
+    few = {format_sentence(name): size for name, size in sizes.items() if size < stats.FEW_PROMPTS}
     if not few:
         return ""
     least, most = min(few.values()), max(few.values())
     number = counted(most, "prompt") if least == most else f"{least} to {most} prompts"
     has = f"have only {number} each" if len(few) > 1 else f"has only {number}"
-    said = f"**Few prompts{in_sentence(where)}**: {named([*few])} {has}."
+    said = f"**Few prompts{format_sentence(where)}**: {named([*few])} {has}."
     without = [domain for domain, size in few.items() if size < stats.MIN_PROMPTS]
     if len(without) < len(few):
         said += (

@@ -86,7 +86,7 @@ def _box(text: str, kind: str, title: str = "") -> str:
     return f'<span style="{style}"{hint}>{html.escape(text) or "&nbsp;"}</span>'
 
 
-def as_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
+def render_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
     """The continuation as a fragment of HTML: a coloured box per token, a bar before each block, a
     hint on every box, and a legend.
 
@@ -115,8 +115,8 @@ def as_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
     return f'<div style="{PAGE}"><div>{body}</div>{below}</div>'
 
 
-def as_markdown(page: str) -> str:
-    """What `as_html` wrote as Markdown, for sites that show no colours; other HTML as it stands."""
+def render_markdown(page: str) -> str:
+    """What `render_html` wrote as Markdown, for sites without colours; other HTML as it stands."""
     body, mark, below = page.partition('<div style="margin-top')
     if not mark:
         return page

@@ -42,7 +42,7 @@ def flat(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.reset_index(drop=is_of_rows)
 
 
-def export(
+def export_table(
     frame: pd.DataFrame,
     folder: Path | str,
     name: str,
@@ -76,7 +76,7 @@ def export(
         column_format="".join(sides),
         longtable=is_long,
         position=None if is_long else "t",
-        caption=in_tex(caption or name.replace("-", " ")),
+        caption=format_tex(caption or name.replace("-", " ")),
         label=f"tab:{label or name}",
     )
     if is_wide:
@@ -96,7 +96,7 @@ def write_values(frame: pd.DataFrame, folder: Path | str, name: str) -> Path:
     return path
 
 
-def in_tex(text: str) -> str:
+def format_tex(text: str) -> str:
     """A sentence of Markdown as LaTeX: special characters are escaped, Markdown's marks are
     removed.
     """
@@ -113,7 +113,7 @@ def markdown(frame: pd.DataFrame, digits: int = 3) -> str:
     is never 0.
     """
     table = flat(frame)
-    names = ["" if name == "index" else in_markdown(str(name)) for name in table]
+    names = ["" if name == "index" else format_markdown(str(name)) for name in table]
     columns = [_cells(table.iloc[:, place], digits) for place in range(len(names))]
     sides = ["--:" if all(map(NUMERIC.match, column)) else ":--" for column in columns]
     lines = [names, sides, *zip(*columns, strict=True)]
@@ -123,7 +123,7 @@ def markdown(frame: pd.DataFrame, digits: int = 3) -> str:
 def _cells(values: pd.Series, digits: int) -> list[str]:
     is_p = P_VALUE.fullmatch(str(values.name))
     return [
-        "&lt; 0.001" if is_p and value < 0.001 else in_markdown(_in_words(value, digits))
+        "&lt; 0.001" if is_p and value < 0.001 else format_markdown(_in_words(value, digits))
         for value in values
     ]
 
@@ -140,12 +140,12 @@ def _in_words(value: Any, digits: int) -> str:
     return str(value)
 
 
-def in_sentence(name: str) -> str:
+def format_sentence(name: str) -> str:
     """A name in a sentence of Markdown, its special characters escaped."""
     return SENTENCE.sub(r"\\\g<0>", name)
 
 
-def in_markdown(text: str) -> str:
+def format_markdown(text: str) -> str:
     """A text as one line of Markdown, with special characters escaped."""
     escaped = MARKDOWN.sub(r"\\\g<0>", text)
     return " ".join(escaped.replace("&", "&amp;").replace("<", "&lt;").split())

@@ -123,8 +123,8 @@ class _Question:
 
 @dataclass(frozen=True)
 class HubSet:
-    """The source of one domain of a set, as `datasets` names it; `text` makes a prompt of a row, ""
-    if it is none.
+    """The source of one domain of a set, as `datasets` names it; `text` makes a prompt of a row, "" of
+    a row without one.
     """
 
     name: str
@@ -261,7 +261,7 @@ def check_domain(name: str, spelled: dict[str, str], where: str) -> None:
         )
 
 
-def without_wrapper(text: str) -> str:
+def strip_wrapper(text: str) -> str:
     """A prompt without the wrapper, the words around every problem of its domain."""
     for wrapper in WRAPPERS:
         head, tail = wrapper.split("{}")
@@ -303,7 +303,7 @@ def load_prompts(
 ) -> list[Prompt]:
     """The first `per_domain` prompts, at most, of each of `domains`, domain by domain.
 
-    source: one of SETS: "project" (data/prompts), "unwrapped" (the same `without_wrapper`),
+    source: one of SETS: "project" (data/prompts), "unwrapped" (the same `strip_wrapper`),
     "second" (data/second_prompts), "paper" (the four hub sets of arXiv:2604.14682, exact text and
     order) and the other HUB_SETS, read from the hub, or from the folder that SPECLAB_DATASETS
     names; or a .jsonl file or folder for `read_prompts`, relative to the repository. per_domain:
@@ -321,7 +321,7 @@ def load_prompts(
     else:
         known = read_prompts(OWN_SETS.get(str(source), REPOSITORY / source))
         if source == "unwrapped":
-            known = [replace(prompt, text=without_wrapper(prompt.text)) for prompt in known]
+            known = [replace(prompt, text=strip_wrapper(prompt.text)) for prompt in known]
         names = dict.fromkeys(prompt.domain for prompt in known)
         here = sorted(names, key=DOMAINS.index) if source in SETS else names
         offered = {name: [one for one in known if one.domain == name] for name in here}

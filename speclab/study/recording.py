@@ -139,7 +139,7 @@ class Worker:
 Engine = Callable[[Job, list[int]], Iterator[Done]]
 
 
-def in_process(job: Job, indices: list[int], pair: Pair | None = None) -> Iterator[Done]:
+def record_here(job: Job, indices: list[int], pair: Pair | None = None) -> Iterator[Done]:
     """Record the blocks one after another in this process. The pair is loaded here unless it is
     given.
     """

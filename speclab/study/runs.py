@@ -716,7 +716,7 @@ def record_run(
     """
     from speclab.models.pairs import device_of
     from speclab.study.pairs import check_pair
-    from speclab.study.recording import in_process
+    from speclab.study.recording import record_here
 
     if not pair:
         check_pair(profile)
@@ -736,7 +736,7 @@ def record_run(
         if cut := identity["prompts_cut"]:
             limit = profile.max_prompt_tokens
             notice(f"{cut} of {identity['prompts']} prompts are cut to {limit} tokens")
-        parts = _record_parts(profile, texts, folder, engine or partial(in_process, pair=pair))
+        parts = _record_parts(profile, texts, folder, engine or partial(record_here, pair=pair))
         # join the parts of each table into one file, a row group per block
         tables = {}
         for name, file in zip(SCHEMAS, TABLES, strict=True):
