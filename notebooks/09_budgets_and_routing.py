@@ -342,8 +342,9 @@ for name, sides in judged.items():
     for run_costs in of_runs if several else ():
         at_run = choose.speeds(choices_on(name, run_costs, FEWER), FEWER)
         sides.add(gains_over_one(at_run).at(domain=ALL, policy=PER_DOMAIN).verdict())
-lowest, highest = found_costs.span
 if of_runs:
+    draft_costs = [each.c() for each in of_runs]
+    lowest, highest = min(draft_costs), max(draft_costs)
     ctx.say(f"Timing runs of this pair have c from {lowest:.3f} to {highest:.3f}.")
 
 # %%

@@ -115,7 +115,11 @@ ids = [prompt.prompt_id for prompt in timed]
 own = asked[prompt_sets.OWN]
 untimed = [prompt for prompt in own if prompt.prompt_id not in ids] or own
 probed = prompts.decoded_prompts(untimed, probe_prompts, first, least=4)
-ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
+was, formats = notebook.formats(greedy.manifest["pair"]), notebook.formats(pair.facts)
+said = f"The texts were recorded with numbers in {was}. This notebook decodes in {formats}."
+if was != formats:
+    said += " Its texts may differ where two tokens are nearly equally likely."
+ctx.say(said)
 
 # %% [markdown]
 # ## 1. What does a pass cost?
@@ -145,7 +149,7 @@ clock = stopwatch.measured(
 # %%
 costs = clock.costs
 refused, stamp = cost.disturbed(costs), cost.stamp(costs)
-formats, weights = notebook.formats(pair.facts), greedy.manifest["weights"]
+weights = greedy.manifest["weights"]
 earlier, _ = timing_runs.timing_runs(weights)
 is_alike = (earlier["machine"] == timing_runs.this_machine()) & (earlier["device"] == formats)
 earlier = earlier[is_alike].groupby("when")
@@ -171,8 +175,9 @@ if folder and not head.unreadable(folder):
     times.append(its[its["model"] == "draft"].assign(model="trained head"))
 
 # %%
-by_pass = stopwatch.quartiles(pd.concat(times))
-by_pass = by_pass.rename(columns={"model": "pass", "ms": "estimate"})
+by_case = pd.concat(times).groupby(["model", "n"])["ms"]
+by_pass = by_case.quantile([0.5, 0.25, 0.75]).unstack()
+by_pass = by_pass.set_axis(stats.NUMBERS, axis=1).reset_index(names=["pass", "n"])
 by_pass[stats.NUMBERS] /= costs.target_ms
 ctx.plot(
     by_pass,

@@ -41,7 +41,7 @@ from scipy.stats import poisson
 
 from speclab.plain import Array
 from speclab.score import require
-from speclab.tree import LIMITS, Tree, chain, check_limit
+from speclab.tree import Tree, chain, check_limit
 
 STARTS = ("visited", "every")
 ENDS = ("all", "room")
@@ -177,17 +177,6 @@ def ranks_ahead(trace: pd.DataFrame, gamma: int) -> Array:
         raise ValueError(f"trace has {len(texts.length)} texts; keep the rows of one prompt")
     ahead: Array = texts.ahead(check_limit("gamma", gamma))[0]
     return ahead
-
-
-def longest_chain(trace: pd.DataFrame) -> int:
-    """The largest gamma that can be replayed on a trace: that of `tree.LIMITS`, or the number of
-    tokens that were recorded of a head's blocks, if texts are longer.
-    """
-    most = LIMITS["gamma"][1]
-    if "block_ranks" not in trace:
-        return most
-    recorded = int(trace["block_ranks"].map(len).max())
-    return recorded if recorded <= trace["position"].max() else most
 
 
 def _walk(draft_rank: Array, tree: Tree) -> Array:

@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 from cells import run_cells, set_of
+from test_prose import too_long
 
 from speclab.estimates import Estimates
 from speclab.lab.prompt_sets import OWN
-from speclab.show import notebook
 
 
 def answer_of(own, other, name="b"):
@@ -17,7 +17,7 @@ def answer_of(own, other, name="b"):
     whole, elsewhere = list(sets), Estimates(table)
     names = run_cells("05", "ANSWERS =", "ANSWERS =", sets=sets, whole=whole, elsewhere=elsewhere)
     [answer] = names["answers"]
-    assert notebook.too_long(answer) == ""
+    assert too_long(answer) == ""
     return answer
 
 

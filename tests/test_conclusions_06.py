@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from cells import BOUNDS, run_cells, set_of
+from test_prose import too_long
 
 from speclab.estimates import counted
 from speclab.lab.prompt_sets import OWN
-from speclab.show import notebook
 
 COLUMNS = {"entropy": "target_entropy", "hit": "hit"}
 ASKED = [(name, of) for name in COLUMNS for of in ("mean", "highest")]
@@ -23,7 +23,7 @@ def answer_of(at, elsewhere=None, sets=(OWN,), domain="b", has_others=True):
     options = {"sets": sets, "elsewhere": elsewhere, "domain": domain, "has_others": has_others}
     options |= {"COLUMNS": COLUMNS, "counted": counted, "at": at}
     [answer] = run_cells("06", "def compared", "level, lead =", **options)["answers"]
-    assert notebook.too_long(answer) == ""
+    assert too_long(answer) == ""
     return answer
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from cells import BOUNDS, run_cells, set_of
+from test_prose import too_long
 
 from speclab.estimates import Estimates
 from speclab.lab.prompt_sets import OWN
-from speclab.show import notebook
 
 
 @pytest.mark.parametrize("decides", ["confidence", "p_token"])
@@ -41,7 +41,7 @@ def answer_of(own, other, second=0.31, never=0.07):
     names = {"contrasts": Estimates(both), "ranks": Estimates(pd.concat(ranks))}
     names |= {"whole": [OWN, "b"], "sets": {"b": set_of(None, name="b")}}
     [answer] = run_cells("07", "COST =", "COST =", **names)["answers"]
-    assert notebook.too_long(answer) == ""
+    assert too_long(answer) == ""
     return answer
 
 

@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 from test_choose import trace_of
 
 from speclab import score
-from speclab.replay import (
-    chain_sums,
-    longest_chain,
-    prompt_sums,
-    ranks_ahead,
-    replay,
-    replay_sampled,
-)
+from speclab.lab.combined import longest_chain
+from speclab.replay import chain_sums, prompt_sums, ranks_ahead, replay, replay_sampled
 from speclab.tree import Tree, chain, static_tree
 
 PAPER_TREE = static_tree(3, 2, 8)

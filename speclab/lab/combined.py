@@ -17,8 +17,9 @@ from speclab.cost import Costs
 from speclab.lab import stopping
 from speclab.lab.choose import Choice, PromptCosts, fit
 from speclab.lab.starts import NEEDED
-from speclab.replay import longest_chain, replay
+from speclab.replay import replay
 from speclab.stats import RESAMPLES
+from speclab.tree import LIMITS
 
 NEVER = copying.LONGEST + 1  # matching tokens that no block has
 PASSES = Costs.assumed(0.0)  # a block costs one target pass: speed-ups are tokens per pass
@@ -95,6 +96,17 @@ def ways(
         COPIES: fit(copies, folds=folds, n=n),
         BOTH: fit(mixed, folds=folds, n=n),
     }
+
+
+def longest_chain(trace: pd.DataFrame) -> int:
+    """The largest gamma that can be replayed on a trace: that of `tree.LIMITS`, or the number of
+    tokens that were recorded of a head's blocks, if texts are longer.
+    """
+    most = LIMITS["gamma"][1]
+    if "block_ranks" not in trace:
+        return most
+    recorded = int(trace["block_ranks"].map(len).max())
+    return recorded if recorded <= trace["position"].max() else most
 
 
 def starts_of_trace(trace: pd.DataFrame, proposer: str) -> pd.DataFrame:

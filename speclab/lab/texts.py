@@ -102,16 +102,16 @@ class Text:
         nodes = self.nodes[self.nodes["position"] < tokens]
         return replace(self, trace=trace.reset_index(drop=True), nodes=nodes)
 
-    def chain(self, gamma: int, starts: str = "visited") -> pd.DataFrame:
+    def chain(self, gamma: int) -> pd.DataFrame:
         """Blocks of drafted chains of `gamma` tokens: the columns of `replay.replay`, and `seed`.
         At T > 0 the tokens are drawn (the rejection rule).
 
         ValueError unless `gamma` is a whole number from 1 to 64.
         """
         walk = replay.replay_sampled if self.temperature else replay.replay
-        return self._blocks(walk, gamma, starts)
+        return self._blocks(walk, gamma)
 
-    def tree(self, tree: Tree, starts: str = "visited") -> pd.DataFrame:
+    def tree(self, tree: Tree) -> pd.DataFrame:
         """Blocks of a static tree: the columns of `replay.replay`, and `seed`. At T > 0 its
         children are the draft's best tokens (the point-mass rule).
 
@@ -122,9 +122,9 @@ class Text:
                 f"tree={tree!r} is not a Tree: replay a chain of drawn tokens with "
                 "Text.chain(gamma), or make a tree with speclab.tree"
             )
-        return self._blocks(replay.replay, tree, starts)
+        return self._blocks(replay.replay, tree)
 
-    def _blocks(self, walk: Callable, shape: int | Tree, starts: str) -> pd.DataFrame:
+    def _blocks(self, walk: Callable, shape: int | Tree) -> pd.DataFrame:
         seeds = self.trace.groupby("seed", sort=False)
-        of_seed = [walk(text, shape, starts).assign(seed=seed) for seed, text in seeds]
+        of_seed = [walk(text, shape).assign(seed=seed) for seed, text in seeds]
         return pd.concat(of_seed, ignore_index=True)

@@ -116,11 +116,6 @@ class LeanBody:
         last = self._norm(x, self.norm)
         return SimpleNamespace(last_hidden_state=last, hidden_states=(*states[:-1], last))
 
-    @property
-    def projections(self) -> list[Projection]:
-        """The projections of all layers."""
-        return [part for layer in self.layers for part in layer if isinstance(part, Projection)]
-
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         if x.device.type != "cpu" or x.dtype != torch.float32:
             return rms_norm(x, weight.shape, weight, self.eps)

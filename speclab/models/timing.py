@@ -273,10 +273,3 @@ def bare_costs(costs: Costs, shapes: Mapping[str, Shape]) -> pd.Series:
     """The cost of the passes of a block of each static shape, without the loop."""
     bare = replace(costs, overhead=0.0, tree_overhead=None)
     return pd.Series({name: bare.of_block(shape.tree) for name, shape in shapes.items()})
-
-
-def quartiles(times: pd.DataFrame) -> pd.DataFrame:
-    """Median and quartiles of each case of `pass_times`: model, n, ms, low, high."""
-    by_case = times.groupby(["model", "n"])["ms"]
-    levels = by_case.quantile([0.5, 0.25, 0.75]).unstack()
-    return levels.set_axis(["ms", "low", "high"], axis=1).reset_index()

@@ -5,9 +5,7 @@ of `styled`; if it is narrow, its panels are stacked. Matplotlib's constrained l
 parts, and labels are broken into lines by the mean width of a letter. `figure_files` writes them.
 """
 
-import io
 import os
-import re
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,10 +17,9 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib import font_manager, rc_params_from_file, rcParams
+from matplotlib import rc_params_from_file, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.mathtext import math_to_image
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from speclab.estimates import NUMBERS
@@ -30,7 +27,6 @@ from speclab.show import style
 
 STYLE = "SPECLAB_STYLE"  # environment variable: a reader's own style file, for all figures
 PANEL = 1.4  # smallest width of a panel, in inches
-FORMULA = 13  # points, as large as the text of a page
 AXIS_LABELS = {
     "gamma": "gamma (draft tokens proposed)",
     "c": "c, a draft pass in target passes",
@@ -80,19 +76,6 @@ def width() -> float:
 def is_narrow() -> bool:
     """True if panels have to be stacked."""
     return width() < style.NARROW
-
-
-def formula(text: str) -> tuple[bytes, float]:
-    """A formula in LaTeX (what mathtext knows of it) as an SVG picture, and how far it reaches
-    below the line of its text, in points. ValueError: mathtext cannot draw it.
-    """
-    file = io.BytesIO()
-    looks = {"mathtext.fontset": "cm", "svg.hashsalt": "formula", "savefig.transparent": True}
-    with plt.rc_context(looks):
-        font = font_manager.FontProperties(size=FORMULA)
-        depth = math_to_image(f"${text}$", file, font, dpi=72, format="svg")
-    picture = re.sub(rb"<metadata>.*?</metadata>", b"", file.getvalue(), flags=re.DOTALL)
-    return picture, depth
 
 
 # ---- layout --------------------------------------------------------------------------------------

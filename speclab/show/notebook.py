@@ -34,8 +34,6 @@ SAMPLED_TREES = ("02", "03", "04", "05", "06", "07", "11", "12")
 
 # the folder of figures of notebooks that read public runs, whatever the profile
 OWN_PAIR = {"13": "public"}
-ANSWER_WORDS, ANSWER_NUMBERS = 40, 4  # at most, in an answer
-NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 ANSWER = "answer"  # the place of a notebook's first output, filled at its end
 PENDING, ANSWERED = "*The answer is computed at the end.*", "**Answer.** "  # how that output begins
 
@@ -232,7 +230,7 @@ class Context:
 
     def answer(self, text: str) -> None:
         """Show the answer to the notebook's question: one to three computed sentences, the first
-        with the main number, within the limits of `too_long`.
+        with the main number; at most 40 words and 4 numbers (tests/test_prose.py).
 
         The answer replaces the notebook's first output. numbers.json keeps it, and the report and
         README's table show it.
@@ -242,14 +240,6 @@ class Context:
         answer = self._with_names(text)
         update_display(Markdown(f"{ANSWERED}{answer}"), display_id=ANSWER)
         self.record(answer=answer)
-
-
-def too_long(answer: str) -> str:
-    """What an answer has too much of, as '48 words where 44 are allowed'; "": nothing."""
-    words, numbers = len(answer.split()), len(NUMBER.findall(answer))
-    limits = (("words", words, ANSWER_WORDS), ("numbers", numbers, ANSWER_NUMBERS))
-    over = [f"{n} {what} where {most} are allowed" for what, n, most in limits if n > most]
-    return ", ".join(over)
 
 
 def start(
@@ -444,24 +434,14 @@ def formats(pair: Mapping[str, Mapping]) -> str:
     """Number format and device of a pair's models in words, and the kernel of quantised models;
     pair: `Pair.facts`, or `pair` of a manifest.
     """
-    target, draft = (format_of(pair[name]) for name in ("target", "draft"))
+
+    def words(model: Mapping) -> str:
+        device = model.get("gpu") or model["device"].upper()
+        kernel = "" if model["kernel"] == "Linear" else f" with the kernel {model['kernel']}"
+        return f"{model['dtype']} on the {device}{kernel}"
+
+    target, draft = words(pair["target"]), words(pair["draft"])
     return target if target == draft else f"{target}, the draft in {draft}"
-
-
-def format_of(model: Mapping) -> str:
-    """Number format and device of one model in words, and its kernel if it is quantised."""
-    device = model.get("gpu") or model["device"].upper()
-    kernel = "" if model["kernel"] == "Linear" else f" with the kernel {model['kernel']}"
-    return f"{model['dtype']} on the {device}{kernel}"
-
-
-def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping]) -> str:
-    """Says with which `formats` texts were recorded, and with which this notebook decodes."""
-    was, now = formats(recorded), formats(here)
-    said = f"The texts were recorded with numbers in {was}. This notebook decodes in {now}."
-    if was == now:
-        return said
-    return f"{said} Its texts may differ where two tokens are nearly equally likely."
 
 
 def show_text(text: str) -> None:

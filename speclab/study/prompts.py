@@ -123,8 +123,8 @@ class _Question:
 
 @dataclass(frozen=True)
 class HubSet:
-    """The source of one domain of a set, as `datasets` names it; `text` makes a prompt of a row, "" of
-    a row without one.
+    """The source of one domain of a set, as `datasets` names it; `text` makes a prompt of a row, ""
+    of a row without one.
     """
 
     name: str

@@ -36,12 +36,6 @@ class PairCosts:
     runs: tuple[Costs, ...]
     source: str
 
-    @property
-    def span(self) -> tuple[float, float]:
-        """The lowest and the highest c of the timing runs."""
-        of_runs = [each.c() for each in self.runs or (self.costs,)]
-        return min(of_runs), max(of_runs)
-
 
 def this_machine() -> str:
     """The kind of this machine."""
