@@ -209,7 +209,10 @@ def kit(empty):
 
 def pairs(values):
     """Values of parameters, as on the command line."""
-    return [f"{name}={json.dumps(value)}" for name, value in values.items()]
+    return [
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in values.items()
+    ]
 
 
 def digests_of(kit, given=None, **changes):

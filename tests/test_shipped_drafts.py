@@ -52,7 +52,7 @@ def test_the_scripts_would_make_the_same_ones(tiny_pair, profile, copied, monkey
 def test_a_damaged_draft_is_refused(tiny_pair, copied):
     weights = next(copied.glob("*/model.safetensors"))
     weights.write_bytes(turned(weights.read_bytes(), -1))
-    with pytest.raises(Damaged, match=f"{weights} is damaged .* git checkout"):
+    with pytest.raises(Damaged, match=f"{weights} has changed .* git checkout"):
         shipped_drafts(tiny_pair, copied.parent)
 
 
