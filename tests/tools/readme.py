@@ -61,10 +61,12 @@ MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.
 
 def seconds_of(build):
     """Seconds of each finished notebook, by name."""
-    stamps = {path.stem: read(path) for path in sorted(build.glob("[0-9]*.json"))}
-    return {
-        name: round(stamp["seconds"]) for name, stamp in stamps.items() if stamp["status"] == "done"
-    }
+    found = {}
+    for path in sorted(build.glob("[0-9]*.json")):
+        if read(path)["status"] == "done":
+            about = read(path.with_suffix(".ipynb"))["metadata"]["papermill"]
+            found[path.stem] = round(about["duration"])
+    return found
 
 
 def recording(pair):
