@@ -10,8 +10,7 @@
 3. How close a target pass over one token and the recorder come to this machine's limits. The
    limits are a read of all weights that the pass uses, on one thread and on two, and the
    floating-point operations per second of a square matrix product.
-4. A chain with the trained head of smollm beside the chain with its draft: time per token and c.
-5. Reading a large log (`log_bench`): seconds and peak memory, with their goals.
+4. Reading a large log (`log_bench`): seconds and peak memory, with their goals.
 
 All results are written to build/bench.json, from which the tables of
 tests/tools/README.md are made.
@@ -36,8 +35,6 @@ from speclab.cost import disturbed
 from speclab.decode import decode_prompt
 from speclab.model import Pair
 from speclab.models import timing
-from speclab.models.folder import ModelFolder
-from speclab.models.head import unreadable
 from speclab.models.hub import ModelsMissing
 from speclab.models.model import Projection
 from speclab.plain import EncodedPrompt
@@ -294,52 +291,6 @@ def summary(costs, found):
     return table.loc[list(dict.fromkeys(found.method))]
 
 
-# ---- a trained head ------------------------------------------------------------------------------
-
-HEAD = ROOT / "data" / "pairs" / "smollm" / "head"
-
-
-def head_missing(folder):
-    """Why the head in a folder cannot be measured here; '' if it can."""
-    if not (folder / "model.safetensors").is_file():
-        return f"{folder} has no model.safetensors"
-    return unreadable(ModelFolder(folder))
-
-
-def head_rows(pairs, prompts, new, repeats):
-    """A row for plain decoding, and one for a chain of GAMMA with each draft (`pairs` by its name):
-    seconds per token as a ratio to plain, tokens per target pass, share of texts equal to plain,
-    and c.
-    """
-    four = {PLAIN: own_plain, f"own chain:{GAMMA}": own(Shape(chain(GAMMA)))}
-    rows = [{"method": PLAIN, "time_to_plain": 1.0}]
-    for name, pair in pairs.items():
-        costs = timing.costs_of(timing.pass_times(pair, (1, GAMMA + 1)))
-        made = measure(pair, prompts, four, new, repeats)
-        found = summary(costs, made).loc[f"own chain:{GAMMA}"]
-        row = {"method": f"chain of {GAMMA} with the {name}"}
-        row["time_to_plain"] = 1 / found["ratio_to_plain"]
-        row |= found[["block_efficiency", "same_text"]].to_dict()
-        rows.append(row | {"c": costs.c()})
-    return pd.DataFrame(rows)
-
-
-def against_head(folder=HEAD):
-    """`head_rows` of smollm's draft and head; none, with the reason, if one of them is missing."""
-    try:
-        draft = endless("smollm")
-    except ModelsMissing as error:
-        print(f"\nthe head of smollm is skipped: {error}")
-        return []
-    if missing := head_missing(folder):
-        print(f"\nthe head of smollm is skipped: {missing}")
-        return []
-    pairs = {"draft": draft, "head": endless("smollm", draft={"path": str(folder)})}
-    case = Case("smollm", draft, {}, 1, 2, 48, load_profile("smollm").template)
-    print(f"\na trained head, {case.name}: greedy, {case.new} new tokens")
-    return show(head_rows(pairs, case.encoded(), case.new, case.repeats))
-
-
 # ---- the machine's limits ------------------------------------------------------------------------
 
 SQUARE, CONTEXT = 1024, 128  # side of the square product; tokens in the cache
@@ -494,7 +445,6 @@ def main():
     print("recorder and literal procedure, tiny, CPU float32, 2 threads")
     found: dict[str, Any] = {"recorder": show(recorder_rows(endless("tiny")))}
     found |= decoding()
-    found["head"] = against_head()
     print()
     found["bars"] = show(bars(found))
     print("\nreading a log of vLLM, detailed")

@@ -15,6 +15,7 @@ import json
 import random
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -548,12 +549,9 @@ def train(args: argparse.Namespace) -> None:
 
     texts = arrays_of(args.work / "look.safetensors")
 
-    def note(draft: Draft) -> dict[str, float]:
-        """Values for the log of a checkpoint."""
-        return {"core_minutes": round(time.process_time() / 60, 2)} | judge(draft, texts)
-
     folder = args.work / phase
-    log = optimise(draft, batch, config, folder, loss_of, note, phase, about=about)
+    measure = partial(judge, texts=texts)
+    log = optimise(draft, batch, config, folder, loss_of, measure, phase, about=about)
     write_json(folder / "log.json", log)
 
 

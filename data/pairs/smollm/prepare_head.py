@@ -16,6 +16,7 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -370,11 +371,6 @@ def train(args: argparse.Namespace) -> None:
     network, texts = new_head(kept, args.seed), Texts(args.work, args.set, args.seed)
     folder = args.work / named(args.set, args.seed)
     held = arrays_of(args.work / "look.safetensors")
-
-    def note(network: Eagle3DraftModel) -> dict[str, float]:
-        """Values for the log of a checkpoint."""
-        return {"core_minutes": round(time.process_time() / 60, 2)} | judge(network, held)
-
     about = {"set": args.set, "texts": digest(*(file["tokens"] for file in texts.files))}
     log = optimise(
         network,
@@ -382,7 +378,7 @@ def train(args: argparse.Namespace) -> None:
         replace(TRAINING, seed=args.seed),
         folder,
         lambda network, batch, _: loss_of(network, batch, place),
-        note,
+        partial(judge, held=held),
         folder.name,
         about=about,
     )
@@ -430,7 +426,7 @@ def ablate(args: argparse.Namespace) -> None:
         replace(SHORT, seed=args.seed),
         folder,
         lambda network, batch, _: loss_of(network, batch, place),
-        lambda _: {"core_minutes": round(time.process_time() / 60, 2)},
+        lambda _: {},
         folder.name,
         about=about,
     )
@@ -469,10 +465,6 @@ def ablation(args: argparse.Namespace) -> None:
     rows = pd.DataFrame(rows).sort_values(["seed", "reads"], kind="stable")
     rows.to_csv(HERE / "head" / "ablation.csv", index=False)
     texts = Texts(args.work, "form", shards=SHARDS)
-    minutes = {}
-    for path in sorted(args.work.glob("reads-*/log.json")):
-        log = read_json(path, "run `ablate` again", list)
-        minutes[path.parent.name.removeprefix("reads-")] = round(core_minutes(log), 1)
     card = read_json(HERE / "head" / "card.json", "run `card` first", dict)
     card["ablation"] = {
         "set": "form",
@@ -481,7 +473,6 @@ def ablation(args: argparse.Namespace) -> None:
         "tokens": sum(len(file["top_ids"]) for file in texts.files),
         "steps": SHORT.steps,
         "earlier": LAG,
-        "core_minutes": minutes,
     }
     write_json(HERE / "head" / "card.json", card)
 
@@ -594,13 +585,6 @@ def hit_on_second(work: Path, name: str) -> float:
     return float(trace.groupby("domain")["hit"].mean().mean())
 
 
-def core_minutes(log: list[dict]) -> float:
-    """The core minutes of a log whose process was started again where they fall."""
-    minutes = [row["core_minutes"] for row in log]
-    ends = [now for now, later in zip(minutes, [*minutes[1:], 0], strict=True) if later < now]
-    return sum(ends)
-
-
 EXPECTED = {"interaction": [3, 9]}  # points, as written in expected.md before the training
 STARTS = {"draft": "the target's rows, projected to 256", "head": "the target's rows"}
 READ_PROMPTS = {  # in the format of the kit's prompts, except where it is said
@@ -643,7 +627,6 @@ def card(args: argparse.Namespace) -> None:
             "tokens": new,
             "steps": TRAINING.steps,
             "second": round(hits[name], 4),
-            "core_minutes": round(core_minutes(log), 1),
             "log": log,
         }
     shipped = max(SETS, key=lambda name: hits[name])
