@@ -1,42 +1,28 @@
-"""Types that models and studies share; YAML and JSON read strictly; texts of others shown safely.
+"""Types that models and studies share; JSON read strictly; texts of others shown safely.
 
 A broken file is a ValueError that names the file and what to do. A key that occurs twice is
-refused. YAML guesses nothing: `1:30` and `yes` are text, and `010` is no whole number.
+refused.
 """
 
-import difflib
 import hashlib
 import json
-import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
-import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 Array = np.ndarray[Any, np.dtype[Any]]  # docstrings state shape and kind
 Facts = dict[str, Any]  # the content of a file: plain values by name
 Texts = dict[str, tuple[int, ...]]  # token ids by prompt_id
-T = TypeVar("T")
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 # of the kit's and the paper's prompts; a user's file names its own domains
 DOMAINS = ("code", "math", "reasoning", "chat")
-STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-# PyYAML's own rules read 010 as 8, 1:30 as 90 and yes as true; numbers too large for a float are
-# text here
-SCALARS = {
-    "null": r"(~|null)?\Z",
-    "bool": r"(true|false)\Z",
-    "int": r"[-+]?(0|[1-9][0-9]{0,199})\Z",
-    "float": r"[-+]?([0-9]{1,200}\.?|[0-9]{0,200}\.[0-9]+)(e[-+]?[0-9]{1,2})?\Z"
-    r"|[-+]?\.inf\Z|\.nan\Z",
-}
-UNKNOWN = "unknown parameter"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -71,34 +57,6 @@ class EncodedPrompt:
     cut: int
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with the scalars above and without tags; the names of a mapping are
-    text, each once.
-    """
-
-    yaml_implicit_resolvers = {}  # noqa: RUF012
-
-    def fetch_tag(self) -> None:
-        raise yaml.MarkedYAMLError(None, None, "tags (!) are not read; omit it", self.get_mark())
-
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
-        return super().construct_object(node, True)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
-        for key, value in node.value:
-            name = self.construct_scalar(key)
-            if name in found:
-                raise yaml.MarkedYAMLError(None, None, f"{name!r} occurs twice", key.start_mark)
-            found[name] = self.construct_object(value)
-        return found
-
-
-for _tag, _pattern in SCALARS.items():
-    _whole = re.compile(_pattern, re.IGNORECASE)
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, None)
-
-
 def _each_once(pairs: list[tuple[str, Any]]) -> Facts:
     found: Facts = {}
     for name, value in pairs:
@@ -106,14 +64,6 @@ def _each_once(pairs: list[tuple[str, Any]]) -> Facts:
             raise ValueError(f"{name!r} occurs twice")
         found[name] = value
     return found
-
-
-def parse_yaml(text: str | bytes) -> Any:
-    """A YAML text as plain values. ValueError, with the place and without the file's name."""
-    try:
-        return yaml.load(text, _Loader)
-    except (yaml.YAMLError, RecursionError, OverflowError, ValueError) as error:
-        raise ValueError(re.sub('in "<[a-z ]+>",', "at", one_line(error))) from None
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -132,7 +82,10 @@ def content_of(path: Path | str) -> bytes:
     return file.read_bytes()
 
 
-def _read(path: Path | str, parse: Callable[[bytes], Any], do: str, kind: type) -> Any:
+def read_values(path: Path | str, parse: Callable[[bytes], Any], do: str, kind: type) -> Any:
+    """A file as plain values, by `parse`. ValueError, with the file's name, if it is damaged or its
+    content is not a `kind`. do: what the reader of the message can do.
+    """
     try:
         value = parse(content_of(path))
     except (OSError, ValueError) as error:
@@ -143,58 +96,9 @@ def _read(path: Path | str, parse: Callable[[bytes], Any], do: str, kind: type) 
     return value
 
 
-def read_yaml(path: Path | str, do: str, kind: type = object) -> Any:
-    """A YAML file as plain values. ValueError, with the file's name, if it is damaged or its
-    content is not a `kind`. do: what the reader of the message can do.
-    """
-    return _read(path, parse_yaml, do, kind)
-
-
 def read_json(path: Path | str, do: str, kind: type = dict) -> Any:
-    """A JSON file as plain values; ValueError as in `read_yaml`."""
-    return _read(path, parse_json, do, kind)
-
-
-def near(name: str, allowed: Iterable[str]) -> str:
-    """What a message says about an unknown name: the nearest allowed name, and all of them."""
-    names = list(allowed)
-    return f"{_nearest(name, names)}allowed are {', '.join(names)}"
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, names, 1, cutoff=0.45)
-    return f"did you mean {close[0]!r}? " if close else ""
-
-
-def checked(cls: type[T], values: Any, where: str, of_json: bool = False) -> T:
-    """Values as an instance of a pydantic dataclass (config STRICT). ValueError: what is wrong with
-    each value, after `where`, its place. of_json: the values come from JSON, so a dict may stand
-    for a dataclass and a list for a tuple.
-    """
-    if not isinstance(values, dict):
-        came = type(values).__name__
-        raise ValueError(f"{where}: found a {came} instead of names with values")
-    try:
-        if of_json:
-            return TypeAdapter(cls).validate_json(json.dumps(values))
-        return cls(**values)
-    except ValidationError as error:
-        allowed: Any = cls.__dataclass_fields__  # type: ignore[attr-defined]
-        said = [_complaint(allowed, one) for one in error.errors()[:5]]
-        if any(text.startswith(UNKNOWN) for text in said):
-            said.append(f"allowed are {', '.join(allowed)}")
-        raise ValueError(f"{where}: {'; '.join(said)}") from None
-
-
-def _complaint(allowed: Iterable[str], error: Any) -> str:
-    name = ".".join(map(str, error["loc"]))
-    if error["type"] == "unexpected_keyword_argument":
-        return f"{UNKNOWN} {name!r}: {_nearest(name, allowed)}".rstrip(": ")
-    if error["type"] == "missing":
-        return f"missing field {name}"
-    came = f"{name}={brief(error['input'])}: " if name else ""
-    message = str(error["msg"]).removeprefix("Value error, ")
-    return came + message
+    """A JSON file as plain values; ValueError as in `read_values`."""
+    return read_values(path, parse_json, do, kind)
 
 
 def one_line(text: Any) -> str:

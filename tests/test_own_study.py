@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from speclab.plain import read_yaml
 from speclab.study.profiles import ROOT
+from speclab.study.reading import read_yaml
 
 EXAMPLE = ROOT / "data/examples/support_tickets/study.yaml"
 GUIDE = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")

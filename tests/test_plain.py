@@ -4,7 +4,8 @@ import ast
 
 import pytest
 
-from speclab.plain import parse_json, parse_yaml, read_json, read_yaml, shown
+from speclab.plain import parse_json, read_json, shown
+from speclab.study.reading import parse_yaml, read_yaml
 
 DO = "write it again"
 

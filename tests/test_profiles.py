@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from speclab.plain import ModelSpec, parse_yaml, read_yaml
+from speclab.plain import ModelSpec
 from speclab.study import runs
 from speclab.study.profiles import (
     FOLDER,
@@ -17,6 +17,7 @@ from speclab.study.profiles import (
     profile_names,
     with_head,
 )
+from speclab.study.reading import parse_yaml, read_yaml
 
 OWN = (
     "tiny",

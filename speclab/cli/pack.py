@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jinja2 import Environment
 
-from speclab.plain import checked, shown
+from speclab.plain import shown
 from speclab.study.manifest import TABLES
 from speclab.study.profiles import Profile
+from speclab.study.reading import checked
 from speclab.study.runs import KINDS, Run, RunError, of_kind, write_facts
 
 PAGE = """\

@@ -17,10 +17,11 @@ from pathlib import Path
 from speclab.cli import doctor
 from speclab.estimates import counted
 from speclab.models.folder import ModelFolder
-from speclab.plain import Facts, near, say_once
+from speclab.plain import Facts, say_once
 from speclab.study import runs
 from speclab.study.profiles import MODELS, ROOT, Profile
 from speclab.study.prompts import HUB_SETS
+from speclab.study.reading import near
 
 # notebooks by their former names; CHANGELOG.md has the table
 FORMER = {

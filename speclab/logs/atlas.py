@@ -17,7 +17,7 @@ from speclab.logs import passes
 from speclab.logs.logs import HEURISTIC
 from speclab.logs.passes import Answer
 from speclab.place import ROOT
-from speclab.plain import near, read_yaml
+from speclab.study.reading import near, read_yaml
 
 READS = ["data/atlas"]
 FOLDER = ROOT / READS[0]

@@ -25,9 +25,10 @@ import pandas as pd
 
 from speclab.logs import passes
 from speclab.logs.passes import Answer
-from speclab.plain import brief, near, parse_json, sha256_of
+from speclab.plain import brief, parse_json, sha256_of
 from speclab.stats import RESAMPLES
 from speclab.study.prompts import check_domain
+from speclab.study.reading import near
 from speclab.study.runs import RunError, read_facts, write_facts
 
 UNKNOWN = "unknown"  # the domain of a request that nothing assigns to one

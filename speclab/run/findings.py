@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from speclab.plain import Facts, read_yaml
+from speclab.plain import Facts
 from speclab.study.profiles import ROOT
+from speclab.study.reading import read_yaml
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from speclab.cli.run_plan import chosen
-from speclab.plain import Facts, brief, near, notice, read_json
+from speclab.plain import Facts, brief, notice, read_json
 from speclab.study.profiles import ROOT, Profile
+from speclab.study.reading import near
 
 OF_PAIR = ("profile", "overrides")  # they are checked as a profile, not here
 LINE = re.compile(r"^(\w+): \w+ = (.+?)(?:  # ([^;\n]*).*)?$", re.MULTILINE)

@@ -13,17 +13,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from speclab import place
-from speclab.plain import (
-    STRICT,
-    Facts,
-    ModelSpec,
-    brief,
-    checked,
-    near,
-    parse_yaml,
-    read_yaml,
-)
+from speclab.plain import STRICT, Facts, ModelSpec, brief
 from speclab.study.prompts import SETS
+from speclab.study.reading import checked, near, parse_yaml, read_yaml
 from speclab.tree import Tree, static_tree
 
 if TYPE_CHECKING:

@@ -21,17 +21,8 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from speclab.place import ROOT as REPOSITORY
 from speclab.place import folder_of
 from speclab.plain import DOMAINS as DOMAINS
-from speclab.plain import (
-    STRICT,
-    EncodedPrompt,
-    Facts,
-    brief,
-    checked,
-    content_of,
-    digest_of,
-    near,
-    parse_json,
-)
+from speclab.plain import STRICT, EncodedPrompt, Facts, brief, content_of, digest_of, parse_json
+from speclab.study.reading import checked, near
 
 # names in tables: the mean over domains, all rows together, and prompts without a known domain
 RESERVED = ("all", "pooled", "unknown")

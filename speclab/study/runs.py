@@ -37,9 +37,7 @@ from speclab.plain import (
     Facts,
     ModelSpec,
     Texts,
-    checked,
     digest_of,
-    near,
     notice,
     one_line,
     read_json,
@@ -67,6 +65,7 @@ from speclab.study.prompts import (
     load_prompts,
     prompts_digest,
 )
+from speclab.study.reading import checked, near
 
 if TYPE_CHECKING:
     from speclab.model import Pair

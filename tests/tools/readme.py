@@ -26,11 +26,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from speclab import score, stats
 from speclab.lab.texts import Text
 from speclab.models.folder import OF_HEAD, ModelFolder
-from speclab.plain import DOMAINS, read_yaml
+from speclab.plain import DOMAINS
 from speclab.replay import chain_sums, prompt_sums
 from speclab.run.findings import headlines_of
 from speclab.show.notebook import drawn_in
 from speclab.study.profiles import MODELS, ROOT, load_profile, profile_names
+from speclab.study.reading import read_yaml
 from speclab.study.runs import load_run, seeds_of
 
 MEASURED = {  # by pair, in the order of the columns
