@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -296,9 +295,8 @@ def check_torchvision() -> None:
         return
     except Exception as error:
         raise ValueError(
-            f"torchvision does not fit torch {version('torch')} ({error}), so transformers can "
-            "import no model; run `pip uninstall torchvision`, or install the release for this "
-            "torch"
+            f"torchvision does not fit torch ({error}), so transformers can import no model; run "
+            "`pip uninstall torchvision`, or install the release for this torch"
         ) from None
 
 

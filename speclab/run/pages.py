@@ -10,6 +10,7 @@ from pathlib import Path
 
 import nbformat
 from nbconvert import MarkdownExporter
+from nbconvert.preprocessors.coalescestreams import CoalesceStreamsPreprocessor
 from nbformat import NotebookNode
 from nbformat.v4 import new_notebook, new_output
 
@@ -44,7 +45,8 @@ def page_of(notebook: Path, links: Mapping[str, str], site: str = "") -> Noteboo
     )
     cells: list[NotebookNode] = []
     heading = ""
-    for cell in nbformat.reads(text, as_version=4).cells:
+    book, _ = CoalesceStreamsPreprocessor().preprocess(nbformat.reads(text, as_version=4), {})
+    for cell in book.cells:
         tags = cell.metadata.get("tags", [])
         if "bootstrap" in tags:
             continue
