@@ -9,13 +9,14 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from speclab.plain import brief, one_line, read_values
 
+T = TypeVar("T")
 # PyYAML's own rules read 010 as 8, 1:30 as 90 and yes as true; numbers too large for a float are
 # text here
 SCALARS = {
@@ -80,7 +81,7 @@ def _nearest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}? " if close else ""
 
 
-def checked(cls: type, values: Any, where: str, of_json: bool = False) -> Any:
+def checked(cls: type[T], values: Any, where: str, of_json: bool = False) -> T:
     """Values as an instance of a pydantic dataclass (config STRICT). ValueError: what is wrong with
     each value, after `where`, its place. of_json: the values come from JSON, so a dict may stand
     for a dataclass and a list for a tuple.
