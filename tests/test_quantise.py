@@ -77,6 +77,14 @@ def test_the_plain_copy_holds_exactly_the_packed_weights(copies, bits):
 
 
 @needs_gptq
+def test_the_librarys_tables_reach_no_page(source, rows, tmp_path, capfd):
+    """A page holds what any process of its notebook prints."""
+    quantised_copy(source, tmp_path, calibration(rows[:1]), 8)
+    said = capfd.readouterr()
+    assert "INFO" not in said.out + said.err and "module" not in said.out + said.err
+
+
+@needs_gptq
 def test_a_copy_is_made_once_and_a_killed_call_leaves_nothing_that_looks_finished(
     copies, source, rows, monkeypatch, tmp_path
 ):

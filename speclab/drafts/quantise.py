@@ -9,6 +9,7 @@ acceptance is measured with it. Its time is that of a float32 model, not of a 4-
 
 import contextlib
 import importlib.util
+import logging
 import os
 import shutil
 import tempfile
@@ -122,7 +123,14 @@ def quantise(folder: Path, out: QuantisedCopy, calibration: list[list[int]], bit
     folder, packed, plain = (path.resolve() for path in (folder, out.packed, out.plain))
     tokens = [torch.tensor([row]) for row in calibration]
     rows = [{"input_ids": t, "attention_mask": torch.ones_like(t)} for t in tokens]
-    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):  # for its ./logs
+    with (
+        tempfile.TemporaryDirectory() as place,
+        contextlib.chdir(place),  # for its ./logs
+        open(os.devnull, "w") as nobody,  # hears its banners and tables
+        contextlib.redirect_stdout(nobody),
+        contextlib.redirect_stderr(nobody),
+    ):
+        logging.disable()  # its process has no other notices
         from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
         from gptqmodel.utils.model_dequant import dequantize_model
 

@@ -347,15 +347,9 @@ def settings_of(profile: "Profile") -> str:
     )
 
 
-def few_prompts(sizes: Mapping[str, int], where: str = "") -> None:
-    """Show the warning of `few_in_words`, if there is one."""
-    if warning := few_in_words(sizes, where):
-        show_text(warning)
-
-
-def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
-    """A warning about the intervals of domains with few prompts; "": all have enough. sizes:
-    prompts by domain; where: names the prompt set, as ', second prompt set'.
+def few_prompts(sizes: Mapping[str, int]) -> None:
+    """Show a warning about the intervals of domains with few prompts, unless all have enough.
+    sizes: prompts by domain.
     """
     from speclab import stats
     from speclab.estimates import counted, named
@@ -363,11 +357,11 @@ def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
 
     few = {format_sentence(name): size for name, size in sizes.items() if size < stats.FEW_PROMPTS}
     if not few:
-        return ""
+        return
     least, most = min(few.values()), max(few.values())
     number = counted(most, "prompt") if least == most else f"{least} to {most} prompts"
     has = f"have only {number} each" if len(few) > 1 else f"has only {number}"
-    said = f"**Few prompts{format_sentence(where)}**: {named([*few])} {has}."
+    said = f"**Few prompts**: {named([*few])} {has}."
     without = [domain for domain, size in few.items() if size < stats.MIN_PROMPTS]
     if len(without) < len(few):
         said += (
@@ -376,7 +370,7 @@ def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
         )
     if without:
         said += f" With fewer than {stats.MIN_PROMPTS} we give no interval ({named(without)})."
-    return said
+    show_text(said)
 
 
 def is_open() -> bool:
