@@ -38,9 +38,7 @@ TYPES = dict.fromkeys(
     "data": click.Choice(["specdecode-bench", "author-records"]),
     "action": click.Choice(["install"]),
 }
-AS_WRITTEN = (
-    "may be repeated. A value is YAML; a text, as a path or a name, is taken as it is written."
-)
+AS_WRITTEN = "may be repeated. A value is YAML; a text, such as a path, is taken as it is written."
 HELP = {  # of options that several verbs have
     "profile": "Study: a name from notebooks/profiles, or a YAML file.",
     "set": f"Change a parameter of the profile: KEY=VALUE; {AS_WRITTEN}",
@@ -407,8 +405,8 @@ def _plan(*, profile="smollm", notebook=(), set_=()):
 def _doctor(*, profile="smollm", set_=()):
     """Check what this machine lacks for a profile.
 
-    Downloads at most the config.json of its models. Exit status 1 means that there is something to
-    do.
+    Downloads at most settings and tokenizers of its models. Exit status 1 means that there is
+    something to do.
     """
     from speclab.cli.doctor import report
 
