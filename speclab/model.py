@@ -61,6 +61,14 @@ class KVCache:
     def take(self, features: Tensor) -> None:
         """Take the target's features of the next tokens of the text, if the model is a head."""
 
+    def of_row(self, row: int, slots: list[int]) -> "KVCache":
+        """A cache of one text of the batch, with the tokens at `slots`."""
+        one = KVCache()
+        one.length = len(slots)
+        for layer, parts in self.layers.items():
+            one.layers[layer] = [part[row : row + 1, :, slots] for part in parts]
+        return one
+
     @torch.inference_mode()
     def keep(self, start: int, index: list[int]) -> None:
         """Keep the first `start` tokens and, after them, the tokens at `index` (absolute slots);
@@ -95,7 +103,8 @@ class LanguageModel:
     positions: the most tokens of a context. quantised: whether its weights are packed. passes:
     forward passes so far. taps: numbers of the layers after which a trained head reads the hidden
     states (0: the embedding); by_start: whether its distributions depend on where the block began,
-    as a head's do; features: those of the last pass, [batch, n, taps x d].
+    as a head's do; features: those of the last pass, [batch, n, taps x d]. alone: whether it reads
+    one text at a time.
     """
 
     vocab: int
@@ -107,6 +116,7 @@ class LanguageModel:
     taps: tuple[int, ...] = ()
     features: Tensor | None = None
     by_start: bool = False
+    alone: bool = False
 
     @property
     def kept(self) -> Tensor | None:

@@ -38,6 +38,7 @@ LONGEST = 16  # drafted tokens of a block that are recorded of a draft whose q d
 
 Columns = dict[str, Array]
 Rows = dict[str, Tensor]  # values by column, one row each per position or node
+Passes = dict[str, tuple[Tensor, KVCache]]  # by prompt_id: the states that predict a text's tokens
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,10 @@ def generate(
     stop_ids: frozenset[int],
     sampling: Sampling,
     seed: int,
+    passes: Passes | None = None,
 ) -> list[tuple[int, ...]]:
     """Continuations of several prompts at once by the target alone, greedy or sampled. The stop
-    token is included.
+    token is included. passes: takes what `record_prompts` would otherwise compute again.
 
     The uniforms depend only on (seed, prompt_id), so a sampled text does not depend on the other
     prompts of its batch. Raises NonFiniteProbability, and ValueError for prompt ids outside the
@@ -99,8 +101,8 @@ def generate(
     """
     # one pass over each prompt; then all prompts in one cache
     model.check_length(max(len(prompt.ids) for prompt in prompts) + max_new_tokens)
-    states, caches = zip(*(_read(model, prompt.ids) for prompt in prompts), strict=True)
-    hidden = torch.stack([state[-1:] for state in states])
+    read, caches = zip(*(_read(model, prompt.ids) for prompt in prompts), strict=True)
+    hidden = torch.stack([state[-1:] for state in read])
     cache = _joined(model, caches, max_new_tokens)
     # a token sees its prompt and the text so far, which begins after the longest prompt
     device, longest = model.device, cache.length
@@ -112,7 +114,7 @@ def generate(
     stops = torch.tensor(sorted(stop_ids), device=device)
     # token by token, until every text has ended
     live = torch.ones(len(prompts), dtype=torch.bool, device=device)
-    written = []
+    written, states = [], [hidden]
     for step in range(max_new_tokens):
         logits = model.logits(hidden[:, -1])
         check_finite(logits, "target")
@@ -126,8 +128,16 @@ def generate(
             break
         visible = seen[..., : longest + step + 1]
         hidden = model.forward(token[:, None], cache, lengths + step, visible)
-    texts = torch.stack(written, 1).tolist()
-    return [tuple(token for token in text if token >= 0) for text in texts]
+        states.append(hidden)
+    texts = [
+        tuple(token for token in text if token >= 0) for text in torch.stack(written, 1).tolist()
+    ]
+    if passes is not None:
+        for row, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
+            slots = [*range(len(prompt.ids)), *range(longest, longest + len(text) - 1)]
+            above = torch.cat(states[: len(text)], 1)[row]
+            passes[prompt.prompt_id] = above, cache.of_row(row, slots)
+    return texts
 
 
 # ---- 2. reductions of vocabulary-sized rows ------------------------------------------------------
@@ -334,11 +344,14 @@ def record_prompts(
     tree: Tree,
     sampling: Sampling,
     max_packed_tokens: int = 2048,
+    passes: Passes | None = None,
 ) -> list[Recorded]:
     """Trace (one row per position) and nodes (one row per drafted node; no rows for `tree.PLAIN`)
     of prompts over given continuations. GLOSSARY.md defines the columns.
 
-    For a head (`LanguageModel.by_start`) the trace also has block_ranks and block_q.
+    For a head (`LanguageModel.by_start`) the trace also has block_ranks and block_q. passes: of
+    texts that `generate` has just written; used up here. (A head reads the texts again, because it
+    needs the target's features.)
 
     Memory: the weights, both caches of the prompts that share a pass, and one packed chunk of at
     most `max_packed_tokens` nodes. The result does not depend on the chunk size. Raises
@@ -350,17 +363,19 @@ def record_prompts(
     lengths = [len(text) for text in texts]
     inner = max(1, int((tree.width[1:] > 0).sum()))
     trees = max(1, max_packed_tokens // inner)  # in one pass
-    # how many prompts share their passes; a head runs over one text at a time
-    size = 1 if pair.draft.by_start else max(1, trees // max(lengths))
+    # how many prompts share their passes
+    size = 1 if pair.draft.alone else max(1, trees // max(lengths))
     if size < len(prompts):
-        how = tree, sampling, max_packed_tokens
+        how = tree, sampling, max_packed_tokens, passes
         first = record_prompts(pair, prompts[:size], texts[:size], *how)
         return first + record_prompts(pair, prompts[size:], texts[size:], *how)
     # one pass of each model over each text; the last states predict its tokens
+    known = {} if passes is None or pair.draft.by_start else passes
     read = []
     for prompt, text in zip(prompts, texts, strict=True):
         tokens = (*prompt.ids, *text[:-1])
-        above, of_target = _read(pair.target, tokens)
+        name = prompt.prompt_id
+        above, of_target = known.pop(name) if name in known else _read(pair.target, tokens)
         below, of_draft = _read(pair.draft, tokens, pair.target.features)
         read.append((above[-len(text) :], below[-len(text) :], of_target, of_draft))
     above_all, below_all, *caches = zip(*read, strict=True)

@@ -12,7 +12,7 @@ from scipy.stats import entropy
 from toy import let_nodes_see_their_cousins, record_block, table_of, toy_pair
 
 from speclab.plain import EncodedPrompt
-from speclab.record import generate, record_prompt
+from speclab.record import generate, record_prompt, record_prompts
 from speclab.sampling import NonFiniteProbability, Sampling
 from speclab.tree import PLAIN, chain, static_tree
 
@@ -47,6 +47,25 @@ def test_equals_the_literal_procedure_on_the_toy_whatever_the_packing(tree, pack
     recorded = record_block(pair, prompts, static_tree(*tree), GREEDY, 9, 0, packed)
     for prompt, found in zip(prompts, recorded, strict=True):
         assert_equal_records(pair, prompt, found, 9, tree)
+
+
+def test_passes_that_wrote_the_texts_give_what_another_reading_gives(random_pair):
+    """Prompts of several lengths, of which one text ends early; a wrong pass must show."""
+    prompts = prompts_of([4, 5, 6, 7, 8, 9], [3], [11, 12, 13])
+    free = generate(random_pair.target, prompts, 12, (), GREEDY, 0)
+    passes = {}
+    texts = generate(random_pair.target, prompts, 12, {free[1][4]}, GREEDY, 0, passes)
+    assert len({*map(len, texts)}) > 1
+    how = random_pair, prompts, texts, static_tree(3, 2, 8), GREEDY, 4096
+    again, kept = record_prompts(*how), record_prompts(*how, dict(passes))
+    for one, other in zip(again, kept, strict=True):
+        for name in ("trace", "nodes"):
+            ours, theirs = (table_of(getattr(x, name)) for x in (one, other))
+            assert_frame_equal(ours, theirs, atol=1e-5)
+    passes["p0"], passes["p2"] = passes["p2"], passes["p0"]
+    with pytest.raises((RuntimeError, AssertionError, ValueError)):
+        wrong = record_prompts(*how, passes)
+        assert_frame_equal(table_of(wrong[0].trace), table_of(again[0].trace), atol=1e-5)
 
 
 @pytest.mark.parametrize("packed", [3, 4096])

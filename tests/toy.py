@@ -91,9 +91,15 @@ def toy_pair(noise=1.0, stop=9, kept=None):
 
 
 def record_block(pair, prompts, tree, sampling, max_new_tokens, seed, max_packed_tokens):
-    """Generate the continuations of several prompts together, then record them together."""
-    texts = generate(pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed)
-    return record_prompts(pair, prompts, texts, tree, sampling, max_packed_tokens)
+    """Generate the continuations of several prompts together, then record them together, from the
+    passes that wrote them.
+    """
+    passes = {}
+    limits = max_new_tokens, pair.stop_ids, sampling, seed
+    texts = generate(pair.target, prompts, *limits, passes)
+    recorded = record_prompts(pair, prompts, texts, tree, sampling, max_packed_tokens, passes)
+    assert pair.draft.by_start or not passes, "used up"
+    return recorded
 
 
 def plain(pair, prompt, new):

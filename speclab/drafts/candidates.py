@@ -18,8 +18,8 @@ from speclab.drafts.shipped import name_of
 from speclab.model import Pair
 from speclab.models.model import Network
 from speclab.models.pairs import (
-    check_vocabularies,
     device_of,
+    joined,
     load_model,
     model_facts,
     parameter_count,
@@ -47,18 +47,17 @@ class Candidate:
 
 
 def load_candidate(name: str, pair: Pair, profile: Profile, path: Path) -> Candidate:
-    """The model in `path` as a draft of the pair's target. ValueError if its tokenizer is not the
-    target's.
+    """The model in `path` as a draft of the pair's target. ValueError if its tokenizer cannot be
+    compared with the target's.
     """
     if path.is_relative_to(ROOT):
         # so that the keys of its runs are those of another machine
         path = path.relative_to(ROOT)
     spec = replace(profile.draft, path=str(path), revision=None)
     draft = load_model(spec, profile.positions)
-    sizes = pair.vocab, draft.vocab
-    draft.vocab = check_vocabularies(pair.tokenizer, draft.folder.tokenizer, sizes)
     facts = pair.facts | {"draft": model_facts(spec, draft)}
-    return Candidate(name, spec, replace(pair, draft=draft, facts=facts))
+    drafting = joined(draft, pair.tokenizer, pair.vocab)
+    return Candidate(name, spec, replace(pair, draft=drafting, facts=facts))
 
 
 def first_layers(pair: Pair, profile: Profile, layers: int) -> Candidate:

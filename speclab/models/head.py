@@ -108,7 +108,7 @@ class Head(Network):
     (`HeadCache.take`) of all tokens before.
     """
 
-    by_start = True
+    by_start = alone = True
 
     @property
     def config(self) -> Any:

@@ -12,12 +12,13 @@ import psutil
 import torch
 from torch import Tensor
 
-from speclab.model import Pair, over_trunk
+from speclab.model import LanguageModel, Pair, over_trunk
 from speclab.models import head, trimmed
 from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody, is_supported
 from speclab.models.model import WINDOW, Network, Projection, limits
 from speclab.models.support import check_usable
+from speclab.models.translated import translated
 from speclab.plain import ModelSpec
 
 # GPTQModel's pool needs two workers even with one core
@@ -44,19 +45,14 @@ def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int
         dtype = getattr(torch, draft.dtype_on(first.device.type))
         second: Network = head.load_head(of_draft, first, dtype)
         check_head(second)
-        shared = first.vocab  # a head has the target's tokens, and no tokenizer
     else:
         second = _load(draft, of_draft, context, packed)
-        sizes = first.vocab, second.vocab
-        shared = check_vocabularies(tokenizer, of_draft.tokenizer, sizes)
-    _check_stops(folder, stops, shared)
-    first.vocab = second.vocab = shared
-    facts = {
-        "target": model_facts(target, first),
-        "draft": model_facts(draft, second),
-        "shared_vocabulary": shared,
-    }
-    return Pair(first, second, tokenizer, stops, facts)
+    facts = {"target": model_facts(target, first), "draft": model_facts(draft, second)}
+    drafting = second if second.by_start else joined(second, tokenizer, first.vocab)
+    first.vocab = drafting.vocab
+    _check_stops(folder, stops, first.vocab)
+    facts["draft"]["tokens_said"] = drafting.tokens_said
+    return Pair(first, drafting, tokenizer, stops, facts | {"shared_vocabulary": first.vocab})
 
 
 def check_spec(spec: ModelSpec, context: int = 0, which: str = "model") -> ModelFolder:
@@ -305,19 +301,16 @@ def check_same(name: str, packed: Tensor, alone: Tensor, computes: torch.dtype) 
 # ---- the pair ------------------------------------------------------------------------------------
 
 
-def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
-    """The number of ids that both models share. ValueError unless the tokenizers agree on each of
-    them.
+def joined(draft: Network, tokenizer: Any, vocab: int) -> LanguageModel:
+    """A draft for a target with this tokenizer and `vocab` ids: cut to the ids that both share, or
+    translated, if the tokenizers differ in one of them. ValueError as of `translated`.
     """
-    shared = min(sizes)
-    differ = target.get_vocab().items() ^ draft.get_vocab().items()
-    if wrong := sorted({token for token, place in differ if place < shared}):
-        raise ValueError(
-            f"target and draft have different vocabularies: {len(wrong)} tokens differ, as "
-            f"{wrong[:3]}. Speculative decoding needs one vocabulary; "
-            "use a draft of the target's family"
-        )
-    return shared
+    own, shared = draft.folder.tokenizer, min(vocab, draft.vocab)
+    differ = tokenizer.get_vocab().items() ^ own.get_vocab().items()
+    if any(place < shared for _, place in differ):
+        return translated(draft, tokenizer, own, vocab)
+    draft.vocab = shared
+    return draft
 
 
 def _check_stops(folder: ModelFolder, stops: frozenset[int], shared: int) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from speclab.model import Pair
 from speclab.plain import EncodedPrompt, Facts, Texts, notice
-from speclab.record import Recorded, generate, record_prompts
+from speclab.record import Passes, Recorded, generate, record_prompts
 from speclab.study.pairs import load_pair
 from speclab.study.profiles import MODELS, Profile
 
@@ -71,7 +71,7 @@ class Worker:
         self.job, self.device, self.pair, self.ahead = job, device, pair, ahead
         # packed nodes, and in how many parts texts are written; less at once when memory runs out
         self.packed, self.parts = job.profile.max_packed_tokens, 1
-        self.texts = dict(job.texts or {})
+        self.texts, self.passes = dict(job.texts or {}), Passes()
 
     def _load(self) -> Pair:
         torch.set_num_threads(self.job.threads)
@@ -92,9 +92,10 @@ class Worker:
         prompts = [prompt for block in blocks[first : first + size] for prompt in block]
         limits = profile.max_new_tokens, pair.stop_ids, profile.sampling, profile.seed
         few = math.ceil(len(prompts) / self.parts)
+        self.passes.clear()
         texts = []
         for start in range(0, len(prompts), few):
-            texts += generate(pair.target, prompts[start : start + few], *limits)
+            texts += generate(pair.target, prompts[start : start + few], *limits, self.passes)
         self.texts = {one.prompt_id: text for one, text in zip(prompts, texts, strict=True)}
 
     def _recorded(self, pair: Pair, index: int) -> list[Recorded]:
@@ -108,12 +109,13 @@ class Worker:
                     self._write(pair, index)
                 texts = [self.texts[prompt.prompt_id] for prompt in block]
                 return record_prompts(
-                    pair, block, texts, profile.tree, profile.sampling, self.packed
+                    pair, block, texts, profile.tree, profile.sampling, self.packed, self.passes
                 )
             except torch.OutOfMemoryError:
                 if self.packed <= SMALLEST:
                     raise
             # after the except block, because the error keeps the tensors in memory
+            self.passes.clear()
             torch.cuda.empty_cache()
             self.packed = max(self.packed // 2, SMALLEST)
             self.parts *= 2

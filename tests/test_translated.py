@@ -1,0 +1,275 @@
+"""A draft with another vocabulary: lossless whatever the two vocabularies share, replayed exactly,
+and read as its own tokens in one pass.
+"""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2, chisquare
+from test_decode import (
+    REPEATING,
+    SHAPES,
+    assert_equal_to_plain_and_replay,
+    assert_plain,
+    prompt_of,
+)
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from toy import WORDS, plain, toy_model, toy_pair
+from transformers import PreTrainedTokenizerFast
+
+from speclab.decode import decode_prompt
+from speclab.model import Pair
+from speclab.models.translated import TranslatedModel, spelling_of, translated
+from speclab.sampling import Sampling
+from speclab.shapes import Shape, parse_shape
+from speclab.tree import chain
+
+# the draft's ids of the target's ten words: half of them common, the others in one to three pieces
+IN_PART = {2: 4, 3: 5, 5: 0, 7: 1, 8: 8}
+OTHERS = {0: (2, 3), 1: (6,), 4: (2, 6, 3), 6: (7, 9), 9: (9,)}
+ALL = {word: (word + 3) % WORDS for word in range(WORDS)}
+ONE = {4: 6}
+SHARED = {"in part": IN_PART, "all": ALL, "one": ONE}
+
+
+def draft_of(common, inner=None):
+    """A toy draft whose own ids of the common words are `common`."""
+    inner = inner or toy_model(1, 1.0)
+    spelled = [OTHERS.get(word, (3, 1)) for word in range(WORDS)]
+    for word, own in common.items():
+        spelled[word] = (own,)
+    return TranslatedModel(inner, tuple(spelled), common)
+
+
+def pair_of(common, stop=9, inner=None):
+    """The toy target with such a draft."""
+    return Pair(toy_model(), draft_of(common, inner), None, frozenset({stop}), {})
+
+
+def logits_by_hand(draft, text):
+    """The draft's logits after a text, from its own tokens alone, in one pass without a cache."""
+    own = [piece for word in text for piece in draft.spelled[word]]
+    inner = draft.inner
+    said = inner.logits(inner.forward(torch.tensor([own]), inner.cache())[0, -1])
+    logits = torch.full((WORDS,), -torch.inf)
+    for word, place in zip(draft.kept.tolist(), draft.own.tolist(), strict=True):
+        logits[word] = said[place]
+    return logits
+
+
+# ---- what the draft reads ------------------------------------------------------------------------
+
+
+def test_a_text_is_read_as_its_own_tokens_whole_in_parts_and_rolled_back():
+    draft, text = draft_of(IN_PART), (3, 0, 4, 4, 7, 6, 2, 1)
+    wanted = [logits_by_hand(draft, text[: at + 1]) for at in range(len(text))]
+    cache = draft.cache(1)
+    whole = draft.logits(draft.forward(torch.tensor([text]), cache)[0])
+    assert torch.equal(whole, torch.stack(wanted)) and cache.length == len(text)
+    cache.crop(2)
+    for at in range(2, len(text)):
+        assert torch.equal(
+            draft.logits(draft.forward(torch.tensor([[text[at]]]), cache)[0, 0]), wanted[at]
+        )
+
+
+def test_a_packed_tree_is_read_as_its_paths():
+    """Nodes of several pieces too, which no draft proposes but a mask must carry."""
+    draft, text = draft_of(IN_PART), (3, 0, 4)
+    for words in ((2, 7, 8, 3), (4, 0, 6, 2)):
+        cache = draft.cache(1)
+        draft.forward(torch.tensor([text]), cache)
+        sees = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]]).bool()
+        visible = torch.cat([torch.ones(4, 3, dtype=torch.bool), sees], 1)
+        hidden = draft.forward(torch.tensor([words]), cache, torch.tensor([3, 3, 4, 4]), visible)
+        paths = [(0,), (1,), (0, 2), (1, 3)]
+        for row, path in enumerate(paths):
+            wanted = logits_by_hand(draft, (*text, *(words[node] for node in path)))
+            assert torch.equal(draft.logits(hidden[0, row]), wanted), (words, path)
+        cache.keep(3, [4, 6])  # the second path
+        after = draft.logits(draft.forward(torch.tensor([[2]]), cache)[0, 0])
+        assert torch.equal(after, logits_by_hand(draft, (*text, words[1], words[3], 2)))
+
+
+def test_a_text_longer_than_the_drafts_positions_is_refused():
+    draft = draft_of(IN_PART)
+    draft.positions = 5
+    with pytest.raises(ValueError, match="6 tokens.*exceeds the 5 positions"):
+        draft.forward(torch.tensor([[4, 4]]), draft.cache())
+
+
+# ---- lossless ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("common", SHARED)
+def test_greedy_text_is_the_targets(common, shape):
+    pair = pair_of(SHARED[common])
+    for ids in ((1, 2, 3, 4), (5,), (8, 0)):
+        if parse_shape(shape).tree is None or parse_shape(shape).tree.width.max() <= len(
+            SHARED[common]
+        ):
+            assert_plain(pair, prompt_of(ids), parse_shape(shape), 20)
+
+
+@pytest.mark.parametrize("stop", [-1, 9])
+def test_decoder_and_replay_agree(stop):
+    assert_equal_to_plain_and_replay(pair_of(IN_PART, stop), *REPEATING)
+
+
+def test_a_word_that_is_not_common_is_never_proposed_and_never_accepted():
+    pair = pair_of(IN_PART, stop=-1)
+    for seed in range(6):
+        made = decode_prompt(
+            pair, prompt_of((seed, 2), f"p{seed}"), "rejection", Shape(chain(3)), Sampling(1.0), 30
+        )
+        for step in made.steps:
+            assert {*step.draft.tokens[1:].tolist()} <= {*IN_PART}
+
+
+@pytest.mark.parametrize("draws", [600, pytest.param(4000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("rule", "shape"),
+    [("rejection", "chain:3"), ("point-mass", "tree:2,2"), ("without-replacement", "tree:2,2")],
+)
+@pytest.mark.parametrize("common", ["in part", "all"])
+def test_sampled_text_follows_the_target(common, rule, shape, draws):
+    """Chi-square of three tokens' pairs (second and third) against the target's own numbers."""
+    pair, ids, warm = pair_of(SHARED[common], stop=-1), (1, 2), Sampling(1.0)
+    counts = np.zeros((WORDS, WORDS))
+    for seed in range(draws):
+        text = decode_prompt(
+            pair, prompt_of(ids), rule, parse_shape(shape), warm, 2, seed
+        ).token_ids
+        counts[text] += 1
+    wanted = np.zeros((WORDS, WORDS))
+    target = pair.target
+    for first in range(WORDS):
+        one = target.logits(target.forward(torch.tensor([ids]), target.cache())[0, -1]).softmax(-1)
+        two = target.forward(torch.tensor([[*ids, first]]), target.cache())
+        wanted[first] = float(one[first]) * target.logits(two[0, -1]).softmax(-1).numpy()
+    wanted *= draws / wanted.sum()
+    often = wanted >= 5
+    seen = np.append(counts[often], counts[~often].sum())
+    expected = np.append(wanted[often], wanted[~often].sum())
+    assert chisquare(seen, expected).statistic < chi2.isf(1e-5, len(seen) - 1)
+
+
+def test_a_shifted_map_is_accepted_less_and_stays_lossless():
+    """The same network with its words in another order: the right map gives the target's own
+    numbers, so all is accepted.
+    """
+    same, right = toy_model(0, 0.0), {word: word for word in range(WORDS)}
+    shifted = {word: (word + 1) % WORDS for word in range(WORDS)}
+    rates = []
+    for common in (right, shifted):
+        made = assert_plain(pair_of(common, -1, same), prompt_of((1, 2, 3)), Shape(chain(4)), 40)
+        rates.append(made.block_efficiency)
+    assert rates[0] == 5 > 2 > rates[1]
+
+
+# ---- two vocabularies ----------------------------------------------------------------------------
+
+
+def byte_level(words, special=("<end>",), **settings):
+    """A byte-level tokenizer whose tokens are single bytes and `words`, without merges for more."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {token: place for place, token in enumerate([*alphabet, *words])}
+    merges = [
+        (word[:at], word[at:])
+        for word in words
+        for at in range(1, len(word))
+        if word[:at] in vocab and word[at:] in vocab
+    ]
+    made = Tokenizer(models.BPE(vocab, merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        eos_token=special[0],
+        additional_special_tokens=[*special[1:]],
+        **settings,
+    )
+
+
+TARGET = byte_level(["th", "the", "Ġthe", "ing", "Ã¤", "in"], ("<end>", "<user>", "<image>"))
+DRAFT = byte_level(["in", "Ġt", "th"], ("<end>", "<user>"))
+
+
+def test_common_tokens_are_equal_bytes_and_special_tokens_equal_text():
+    spelled, common = spelling_of(TARGET, DRAFT, (len(TARGET) + 2, len(DRAFT)))
+    ids, own = TARGET.get_vocab(), DRAFT.get_vocab()
+    for token in ("th", "in", "a", "<end>", "<user>"):
+        assert common[ids[token]] == own[token] and spelled[ids[token]] == (own[token],)
+    for token, pieces in {
+        "the": ("th", "e"),
+        "Ġthe": ("Ġt", "h", "e"),
+        "ing": ("in", "g"),
+        "Ã¤": ("Ã", "¤"),  # the two bytes of ä
+        "<image>": ("<end>",),  # nothing that the draft can say
+    }.items():
+        assert ids[token] not in common
+        assert spelled[ids[token]] == tuple(own[piece] for piece in pieces), token
+    assert spelled[-1] == spelled[-2] == (own["<end>"],), "ids without a token"
+
+
+def test_a_text_that_ends_inside_a_character_is_spelled_by_its_bytes():
+    spelled, _ = spelling_of(TARGET, DRAFT, (len(TARGET), len(DRAFT)))
+    own = {place: token for token, place in DRAFT.get_vocab().items()}
+    ids = TARGET("ä the")["input_ids"]
+    said = "".join(own[piece] for word in ids for piece in spelled[word])
+    assert said == "Ã¤Ġthe"
+    half = TARGET.get_vocab()["Ã"]
+    assert [own[piece] for piece in spelled[half]] == ["Ã"]
+
+
+def sentence_piece(words):
+    """A tokenizer with SentencePiece's decoder."""
+    names = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *words]
+    vocab = {token: place for place, token in enumerate(names)}
+    made = Tokenizer(models.BPE(vocab, [], unk_token="<unk>", byte_fallback=True))
+    made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<unk>")
+
+
+def test_sentence_piece_goes_with_sentence_piece_alone():
+    target, draft = sentence_piece(["▁", "a", "▁a", "ä"]), sentence_piece(["a", "▁"])
+    spelled, common = spelling_of(target, draft, (len(target), len(draft)))
+    ids, own = target.get_vocab(), draft.get_vocab()
+    assert common[ids["a"]] == own["a"]
+    assert spelled[ids["▁a"]] == (own["▁"], own["a"])
+    assert spelled[ids["ä"]] == (own["<0xC3>"], own["<0xA4>"])
+    with pytest.raises(ValueError, match="target's tokenizer is SentencePiece, the draft's byte"):
+        spelling_of(target, DRAFT, (len(target), len(DRAFT)))
+
+
+def words_of(words):
+    """A byte-level tokenizer of these tokens alone."""
+    vocab = {word: place for place, word in enumerate(words)}
+    made = Tokenizer(models.BPE(vocab, []))
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made)
+
+
+def test_two_vocabularies_without_a_common_token_are_refused():
+    other = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, "a")), eos_token="a"
+    )
+    with pytest.raises(ValueError, match="neither byte-level BPE nor SentencePiece"):
+        spelling_of(TARGET, other, (4, 4))
+    nothing = draft_of({}).inner
+    with pytest.raises(ValueError, match="no token in common"):
+        translated(nothing, words_of(["a", "b"]), words_of(["c"]), 4)
+
+
+def test_a_pair_with_one_vocabulary_is_not_changed():
+    """All words in common, each as itself: the toy pair's own text, blocks and trace."""
+    same = {word: word for word in range(WORDS)}
+    one, other = toy_pair(), pair_of(same)
+    for shape in ("chain:3", "tree:3,2,8", "dynamic:4,3,7"):
+        made = [
+            decode_prompt(pair, prompt_of((1, 2, 3)), "greedy", parse_shape(shape), Sampling(), 20)
+            for pair in (one, other)
+        ]
+        assert made[0].steps == made[1].steps
+    assert plain(one, prompt_of((1, 2, 3)), 20) == made[0].token_ids
