@@ -20,6 +20,7 @@ from speclab.study.profiles import (
 from speclab.study.reading import parse_yaml, read_yaml
 
 OWN = (
+    "qwen-coder",
     "tiny",
     "smollm",
     "smollm-head",
