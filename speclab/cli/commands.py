@@ -116,7 +116,7 @@ def _record(
     workers: For ray: number of workers, at most one per GPU, or one per CPU without GPUs (default:
     as many as that).
     """
-    from speclab.cli import pair, run_plan
+    from speclab.cli import pair
     from speclab.cli.workers import engine_of
     from speclab.study import runs
 
@@ -127,7 +127,7 @@ def _record(
         if name in changes and value is not None:
             raise ValueError(f"--set {name} conflicts with --kind {kind}, which sets it; omit it")
     workers = engine_of(engine, devices, workers)
-    if not run_plan.planned_run(settings, kind, []).here:
+    if not runs.recorded_run(settings, kind):
         pair.fetch_pair(settings)
     if out:
         run = runs.record_run(of_kind, out, engine=workers, kind=kind)
@@ -362,15 +362,19 @@ def _reproduce(
     workers: Number of notebooks that run at once; those that measure time run alone, and so do all
     if there is a GPU.
 
-    fetch: First download missing weights of the profile's models.
+    fetch: First download and convert missing weights of the profile's models.
     """
+    from speclab.cli import pair
     from speclab.run import reproduce as runner
 
     overrides = parse_overrides(set_ + pairs_of_make(SET))
     changes = parameter + pairs_of_make(PARAMETERS)
     call = runner.open_run(profile, notebook, overrides, changes, out)
     if fetch:
-        runner.fetch_weights(call)
+        try:
+            pair.make(call.profile)
+        except (ValueError, OSError, RuntimeError) as error:
+            echo(f"{error}. {runner.STILL}")
     return runner.reproduce(call, workers)
 
 
@@ -389,9 +393,9 @@ def _pair(*, profile="smollm", set_=()):
 
 @verb
 def _plan(*, profile="smollm", notebook=(), set_=()):
-    """List the runs that the notebooks need, and their cost.
+    """List the runs that the notebooks need, and what is to record.
 
-    The cost is the tokens and the time of runs that are not recorded yet. Downloads nothing.
+    Runs that are not recorded yet are listed with their tokens. Downloads nothing.
     """
     from speclab.cli.run_plan import lines_of_plan
     from speclab.run.reproduce import open_run

@@ -161,9 +161,22 @@ def load_profile(name: str | Path, overrides: Facts | str | None = None) -> Prof
     written = read_yaml(path, f"correct it; {FOLDER.name}/reference.yaml is an example", dict)
     values = {"name": path.stem, "notes": {}} | written
     values |= {model: _settings(values.get(model)) for model in MODELS}
-    _change(values, _mapping(overrides or {}))
-    _find(values, path.parent)
+    try:  # papermill makes a text of `-p overrides '{…}'`
+        named = parse_yaml(overrides) if isinstance(overrides, str) else overrides
+        _change(values, dict(**named or {}))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"overrides={brief(overrides)}: write names with values, as "
+            '{"prompts_per_domain": 10}'
+        ) from None
+    # names of files and folders become their places
+    place = partial(_place, path.parent)
+    values |= {key: place(values[key]) for key in {"prompts", "traces"} & values.keys()}
+    if isinstance(values.get("other_prompts"), list):
+        values["other_prompts"] = [*map(place, values["other_prompts"])]
     for model in MODELS:
+        if "path" in values[model]:
+            values[model] = values[model] | {"path": place(values[model]["path"])}
         values[model] = checked(ModelSpec, values[model], f"{path.name}: {model}")
     values["notes"] = checked(Notes, values["notes"], f"{path.name}: notes", of_json=True)
     return checked(Profile, values, path.name)
@@ -178,17 +191,6 @@ def with_head(profile: Profile) -> Profile | None:
         return None
     of_head = load_profile(name)
     return profile.replace(name=name, draft=of_head.draft, traces=of_head.traces)
-
-
-def _find(values: Facts, folder: Path) -> None:
-    """Replace each name of a file or folder by its place (`_place`)."""
-    place = partial(_place, folder)
-    values |= {key: place(values[key]) for key in {"prompts", "traces"} & values.keys()}
-    if isinstance(values.get("other_prompts"), list):
-        values["other_prompts"] = [*map(place, values["other_prompts"])]
-    for model in MODELS:
-        if "path" in values[model]:
-            values[model] = values[model] | {"path": place(values[model]["path"])}
 
 
 def _place(folder: Path, name: Any) -> Any:
@@ -209,18 +211,6 @@ def _place(folder: Path, name: Any) -> Any:
 def _settings(model: Any) -> Facts:
     """Settings of a model; a plain path means {path: …}."""
     return model if isinstance(model, dict) else {"path": model}
-
-
-def _mapping(overrides: Any) -> Facts:
-    """Overrides as papermill hands them on, which makes a text of `-p overrides '{…}'`."""
-    try:
-        found = parse_yaml(overrides) if isinstance(overrides, str) else overrides
-        return dict(**found)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"overrides={brief(overrides)}: write names with values, as "
-            '{"prompts_per_domain": 10}'
-        ) from None
 
 
 def _change(values: Facts, overrides: Facts) -> None:
