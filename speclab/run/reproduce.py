@@ -17,6 +17,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -165,8 +166,7 @@ def open_run(
 
 def content(names: Iterable[Path | str | None]) -> dict[str, str]:
     """SHA-256 by path, of files and of all files in folders, but not of weights, byte code and
-    hidden files.
-    Paths may be seen from the working folder; a name of no file has no digest.
+    hidden files. Paths may be seen from the working folder; a name of no file has no digest.
     """
     places = {folder / name for name in filter(None, names) for folder in (ROOT, Path.cwd())}
     there = [place for place in places if os.path.exists(place)]  # also of a long text
@@ -241,9 +241,9 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
     return DONE, ""
 
 
-def finish(call: Call, notebook: Notebook, status: str, error: str) -> None:
-    """Put a notebook's page, figures and stamp in place. If it did not end well, its earlier page
-    and figures stay as they were.
+def finish(call: Call, notebook: Notebook, status: str, error: str) -> str:
+    """Put a notebook's page, figures and stamp in place, and return how it ended. If it did not end
+    well, its earlier page and figures stay as they were.
     """
     name, page = notebook.path.stem, call.build / "new" / notebook.path.name
     if status == DONE:
@@ -254,6 +254,7 @@ def finish(call: Call, notebook: Notebook, status: str, error: str) -> None:
     facts = notebook.stamp | {"status": status, "error": error}
     runs.write_facts(call.build / f"{name}.json", facts, [])
     tell(name, status, error)
+    return status
 
 
 def replace_folder(folder: Path, new: Path) -> None:
@@ -272,20 +273,16 @@ def replace_folder(folder: Path, new: Path) -> None:
 def run_all(call: Call, notebooks: Sequence[Notebook], at_once: int) -> list[str]:
     """Run notebooks and return how they ended. After an interruption no kernel keeps running."""
     share_cores(at_once)
-    ended = []
     with ThreadPoolExecutor(at_once) as pool:
         running = {pool.submit(execute, call, notebook): notebook for notebook in notebooks}
         try:
-            for future in as_completed(running):
-                finish(call, running[future], *future.result())
-                ended.append(future.result()[0])
+            return [finish(call, running[one], *one.result()) for one in as_completed(running)]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in psutil.Process().children(recursive=True):
                 with suppress(psutil.Error):
                     child.kill()
             raise
-    return ended
 
 
 def reproduce(call: Call, workers: int = 2) -> int:
@@ -293,6 +290,9 @@ def reproduce(call: Call, workers: int = 2) -> int:
     notebook failed. workers: notebooks at once; 1 if there is a GPU, whose memory may hold only one
     pair. ValueError: no notebook to run, or one whose .ipynb, which runs, and .py differ.
     """
+    from speclab.explore import page as explorer
+    from speclab.run import pages, report
+
     has_gpu = os.environ.get("CUDA_VISIBLE_DEVICES") != "" and shutil.which("nvidia-smi")
     at_once = 1 if has_gpu else workers
     if not call.notebooks:
@@ -316,31 +316,23 @@ def reproduce(call: Call, workers: int = 2) -> int:
         new.mkdir(parents=True, exist_ok=True)
         record_missing(call, stale, at_once)
         # kernels of this interpreter, without the user's settings
-        folders = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "SPECLAB_OUT"), str(new))
-        os.environ |= folders | {"JUPYTER_PREFER_ENV_PATH": "1"}
+        os.environ |= {"JUPYTER_PREFER_ENV_PATH": "1", "JUPYTER_RUNTIME_DIR": tempfile.gettempdir()}
+        os.environ |= dict.fromkeys(("IPYTHONDIR", "SPECLAB_OUT"), str(new))
         ended = run_all(call, [one for one in stale if one.is_timed], 1)
         ended += run_all(call, [one for one in stale if not one.is_timed], at_once)
+        # the pages of the notebooks, the explorer and the report, whose head describes the profile
+        # without overrides; each notebook says what else it was run with
         if not index.is_file():
-            publish(call)
+            stamps = [stamp for path in chosen([], ROOT) if (stamp := last_stamp(call, path.stem))]
+            for stamp in stamps:
+                if stamp.status == DONE:
+                    pages.to_markdown(call.build / f"{stamp.name}.ipynb", call.figures)
+            study, page = load_profile(call.named["profile"]), call.figures / "explore.html"
+            try:
+                found = explorer.runs_there(study)
+                explorer.write_page(found, page, explorer.heads_there(study, found))
+            except (ValueError, runs.RunError) as error:
+                print(f"explore.html is not written: {error}")
+            report.write_report(call.build, call.figures, study, stamps)
     print(os.path.relpath(index))
     return int(FAILED in ended)
-
-
-def publish(call: Call) -> None:
-    """Write the pages of the notebooks, the explorer and the report. Its head describes the profile
-    without overrides; each notebook says what else it was run with.
-    """
-    from speclab.explore import page as explorer
-    from speclab.run import pages, report
-
-    stamps = [stamp for path in chosen([], ROOT) if (stamp := last_stamp(call, path.stem))]
-    for stamp in stamps:
-        if stamp.status == DONE:
-            pages.to_markdown(call.build / f"{stamp.name}.ipynb", call.figures)
-    study = load_profile(call.named["profile"])
-    try:
-        found, page = explorer.runs_there(study), call.figures / "explore.html"
-        explorer.write_page(found, page, explorer.heads_there(study, found))
-    except (ValueError, runs.RunError) as error:
-        print(f"explore.html is not written: {error}")
-    report.write_report(call.build, call.figures, study, stamps)
