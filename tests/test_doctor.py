@@ -78,7 +78,7 @@ def test_a_library_that_a_model_needs_and_that_does_not_load_is_said(
 ):
     monkeypatch.setattr(ModelFolder, trait, True)
     monkeypatch.setitem(sys.modules, package, None)
-    assert option in row_of()
+    assert option in answer("draft", doctor.model, TINY, "draft")
 
 
 def test_a_full_disk_is_said(monkeypatch):

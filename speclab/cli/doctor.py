@@ -20,7 +20,7 @@ from speclab.models import hub
 from speclab.models.folder import check_torchvision
 from speclab.plain import one_line
 from speclab.show.notebook import limit_threads, quiet
-from speclab.study.profiles import MODELS, ROOT, Profile
+from speclab.study.profiles import ROOT, Profile
 
 # what recording takes about: bytes for each byte of weights, and bytes of the process
 BESIDE_WEIGHTS, OF_PROCESS = 1.3, 1.5e9
@@ -79,7 +79,7 @@ def model(profile: Profile, which: str) -> str:
     """
     from speclab.models.pairs import check_spec, device_of, free_bytes
 
-    spec = getattr(profile, which)
+    spec = profile.models[which]
     folder = check_spec(spec, profile.positions, which)
     if folder.quantised:
         import_module("gptqmodel")
@@ -122,7 +122,7 @@ def examine(profile: Profile) -> Iterator[str]:
     yield answer("packages", packages)
     for index in range(torch.cuda.device_count()):
         yield answer(f"cuda:{index}", gpu, f"cuda:{index}")
-    for which in MODELS:
+    for which in profile.models:
         yield answer(which, model, profile, which)
     yield answer("disk", disk)
 

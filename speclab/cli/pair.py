@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from speclab.models.folder import ModelFolder
 from speclab.plain import Facts, notice, read_json, sha256_of
 from speclab.study import runs
-from speclab.study.profiles import MODELS, Profile
+from speclab.study.profiles import Profile
 
 
 def fetch_pair(profile: Profile) -> list[Path]:
@@ -27,8 +27,7 @@ def fetch_pair(profile: Profile) -> list[Path]:
     from speclab.models.pairs import check_spec
 
     away = []
-    for which in MODELS:
-        spec = getattr(profile, which)
+    for which, spec in profile.models.items():
         if not (ModelFolder.local(spec) or ModelFolder.whole(spec)):
             check_spec(spec, which=which)
             away.append(spec)
@@ -37,7 +36,7 @@ def fetch_pair(profile: Profile) -> list[Path]:
 
 def missing(profile: Profile) -> list[Path]:
     """Files of the profile's weights that are made here from a source, and are not yet."""
-    folders = filter(None, map(ModelFolder.local, (profile.target, profile.draft)))
+    folders = filter(None, map(ModelFolder.local, profile.models.values()))
     sources = [folder.path for folder in folders if folder.source.is_file()]
     weights = [folder / name for folder in sources for name in source_of(folder)["weights"]]
     return [path for path in weights if not path.is_file()]

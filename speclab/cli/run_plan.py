@@ -205,8 +205,8 @@ def lines_of_plan(profile: Profile, notebooks: Sequence[Path]) -> Iterator[str]:
         yield "Some may be recorded already; this is unknown until the prompts are downloaded."
 
     # the models
-    for which in MODELS:
-        if ModelFolder.whole(spec := getattr(profile, which)):
+    for which, spec in profile.models.items():
+        if ModelFolder.whole(spec):
             yield doctor.answer(which, doctor.model, profile, which)
         else:
             yield f"{which} {spec.path} is not on this machine; `doctor` says its size"

@@ -140,6 +140,7 @@ class TranslatedModel(LanguageModel):
     def __init__(self, inner: LanguageModel, spelled: Spelling, common: dict[int, int]):
         self.inner, self.spelled = inner, spelled
         self.vocab, self.dtype, self.device = len(spelled), inner.dtype, inner.device
+        self.folder = getattr(inner, "folder", None)  # where it was loaded from, if it was
         self.positions, self.quantised = inner.positions, inner.quantised
         places = sorted(common)
         self.common = torch.tensor(places, device=self.device)

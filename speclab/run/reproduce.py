@@ -34,11 +34,11 @@ from tqdm import tqdm
 
 from speclab.cli import pair
 from speclab.cli.run_plan import JUDGED, chosen, listed, runs_asked
+from speclab.models.folder import model_digest
 from speclab.plain import Facts, digest_of, one_line, say_once, sha256_of
 from speclab.run import DONE, FAILED, LEFT_OUT, NEEDS_MODELS, parameters
 from speclab.show import notebook as kit
 from speclab.study import runs
-from speclab.study.pairs import pair_digests
 from speclab.study.profiles import ROOT, Profile, load_profile, parse_overrides
 
 STYLE = "SPECLAB_STYLE"  # environment variable: the reader's style file
@@ -184,8 +184,9 @@ def shared_digest(profile: Profile) -> str:
     code = [path for path in package.rglob("*.py") if path.parts[len(package.parts)] not in UNREAD]
     read = listed("READS", *(path.read_text("utf-8") for path in code))
     names = [*SHIPPED, *code, *read, profile.prompts, *profile.others, profile.traces]
-    files = content(filter(None, [*names, profile.target.path, profile.draft.path]))
-    weights = pair_digests(profile, fetch=False)
+    models = profile.models.values()
+    files = content(filter(None, [*names, *(spec.path for spec in models)]))
+    weights = [model_digest(spec, fetch=False) for spec in models]
     return digest_of([profile, weights, files, sys.version_info[:2]])
 
 
