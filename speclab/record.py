@@ -354,9 +354,11 @@ def record_prompts(
     # how many prompts share their passes
     size = 1 if pair.draft.alone else max(1, trees // max(lengths))
     if size < len(prompts):
-        how = tree, sampling, max_packed_tokens, passes
-        first = record_prompts(pair, prompts[:size], texts[:size], *how)
-        return first + record_prompts(pair, prompts[size:], texts[size:], *how)
+        how, recorded = (tree, sampling, max_packed_tokens, passes), list[Recorded]()
+        for start in range(0, len(prompts), size):
+            some = slice(start, start + size)
+            recorded += record_prompts(pair, prompts[some], texts[some], *how)
+        return recorded
     # one pass of each model over each text; the last states predict its tokens
     known, read = passes or {}, []
     for prompt, text in zip(prompts, texts, strict=True):
