@@ -24,7 +24,7 @@ from speclab.models.pairs import (
     parameter_count,
 )
 from speclab.plain import ModelSpec
-from speclab.record import record_prompt
+from speclab.record import record_prompts
 from speclab.study import runs
 from speclab.study.profiles import Profile
 from speclab.tree import PLAIN
@@ -104,7 +104,7 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
     for prompt in runs.encoded_prompts(profile):
         if prompt.prompt_id in texts:
             text = texts[prompt.prompt_id]
-            trace = record_prompt(pair, prompt, text, PLAIN, profile.sampling).trace
+            [made] = record_prompts(pair, [prompt], [text], PLAIN, profile.sampling)
             of_prompt = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-            parts.append(pd.DataFrame(of_prompt | {name: trace[name] for name in COLUMNS}))
+            parts.append(pd.DataFrame(of_prompt | {name: made.trace[name] for name in COLUMNS}))
     return pd.concat(parts, ignore_index=True)
