@@ -46,7 +46,7 @@ def with_one_layer(folder):
 def with_other_ids(folder):
     """The tiny draft with another vocabulary: the first KEPT tokens, from the last to the first."""
     shutil.copytree(TINY / "draft", folder)
-    edit_json(folder / "config.json", vocab_size=KEPT, eos_token_id=KEPT - 2, bos_token_id=KEPT - 1)
+    edit_json(folder / "config.json", vocab_size=KEPT)
     weights = load_file(folder / "model.safetensors")
     name = "model.embed_tokens.weight"
     weights[name] = weights[name][:KEPT].flip(0).contiguous()
@@ -54,11 +54,10 @@ def with_other_ids(folder):
     facts = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     vocab = {t: KEPT - 1 - i for t, i in facts["model"]["vocab"].items() if i < KEPT}
     merges = [both for both in facts["model"]["merges"] if "".join(both) in vocab]
-    facts["model"] |= {"vocab": vocab, "merges": merges}
     for token in facts["added_tokens"]:
-        token["id"] = KEPT - 1 - token["id"]
-    facts["post_processor"] = None
-    (folder / "tokenizer.json").write_text(json.dumps(facts), encoding="utf-8")
+        token["id"] = vocab[token["content"]]
+    facts["model"] |= {"vocab": vocab, "merges": merges}
+    edit_json(folder / "tokenizer.json", **facts)
     return folder
 
 
@@ -107,7 +106,11 @@ def mean_of_domains(prompts, hits):
 @pytest.mark.usefixtures("quick")
 def test_each_draft_has_a_row_of_its_own_acceptance(little, capfd, monkeypatch):  # noqa: F811
     """The study's own draft has another vocabulary; one further draft is the kit's own."""
-    folders = [with_other_ids(little / "other/draft"), with_one_layer(little / "short/draft")]
+    folders = {
+        "own draft": with_other_ids(little / "other/draft"),
+        "short/draft": with_one_layer(little / "short/draft"),
+        "tiny/draft": TINY / "draft",
+    }
     study, work = little / "mine.yaml", little / "runs" / "drafts"
     facts = {"target": "data/pairs/tiny/target", "draft": "other/draft"}
     facts |= {"drafts": ["short/draft", {"path": "data/pairs/tiny/draft"}]}
@@ -129,10 +132,9 @@ def test_each_draft_has_a_row_of_its_own_acceptance(little, capfd, monkeypatch):
     tables = little / "figures/mine/08"
     first = pd.read_csv(tables / "first-token.csv")
     first = first[first["domain"] == ALL].set_index("draft")["estimate"]
-    names = ["own draft", "short/draft", "tiny/draft"]
     for name in ("first-token", "drafts", "tokens-per-pass"):
         drafts = pd.read_csv(tables / f"{name}.csv")["draft"]
-        assert {*drafts} == {*names, "early exit after 2 layers", "prompt lookup"}, name
+        assert {*drafts} == {*folders, "early exit after 2 layers", "prompt lookup"}, name
 
     # the target wrote once, what it writes with every draft
     run, prompts = runs.recorded_run(profile, "greedy"), runs.encoded_prompts(profile)
@@ -143,21 +145,18 @@ def test_each_draft_has_a_row_of_its_own_acceptance(little, capfd, monkeypatch):
 
     # their acceptance, by hand and from their traces
     same = {place: [place] for place in range(4096)}
-    hits = [
-        hits_by_hand(folders[0], prompts, texts, pieces()),
-        hits_by_hand(folders[1], prompts, texts, same),
-        hits_by_hand(TINY / "draft", prompts, texts, same),
-    ]
     kept = [pd.read_parquet(path) for path in (work / "greedy").glob("further-draft-*")]
     assert len(kept) == 2, "a trace each"
     by_prompt = [
         {name: (rows["draft_rank"] == 0).tolist() for name, rows in trace.groupby("prompt_id")}
         for trace in [run.trace, *kept]
     ]
-    for name, wanted in zip(names, hits, strict=True):
+    for name, folder in folders.items():
+        spelled = pieces() if name == "own draft" else same
+        wanted = hits_by_hand(folder, prompts, texts, spelled)
         assert wanted in by_prompt, name
         assert first[name] == pytest.approx(mean_of_domains(prompts, wanted)), name
-    assert len({first[name] for name in names}) == 3 and first[names].min() > 0.1
+    assert first[[*folders]].nunique() == 3 and first[[*folders]].min() > 0.1
 
 
 # ---- the key of a profile ------------------------------------------------------------------------

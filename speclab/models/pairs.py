@@ -327,8 +327,7 @@ def joined(draft: Network, facts: Facts, tokenizer: Any, vocab: int) -> Language
         drafting = translated(draft, tokenizer, own, vocab)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    if drafting.tokens_said < FEW:
-        said = drafting.tokens_said
+    if (said := drafting.tokens_said) < FEW:
         say_once(f"{path} shares only {said} tokens with its target, and can propose no others")
     return drafting
 

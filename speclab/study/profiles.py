@@ -103,10 +103,11 @@ class Profile:
             if len(set(named)) < len(named):
                 raise ValueError(f"{name}={list(named)}: a name occurs twice; write it once")
         paths = [Path(one.path) for one in self.models.values()]
-        if again := [path for at, path in enumerate(paths[2:], 2) if path in paths[:at]]:
-            raise ValueError(
-                f"drafts: {again[0]} is named twice (target and draft count); name each model once"
-            )
+        for at, path in enumerate(paths[2:], 2):
+            if path in paths[:at]:
+                raise ValueError(
+                    f"drafts: {path} is named twice (target and draft count); name each model once"
+                )
         if self.prompts in self.notes.saw.get(self.draft.path, []):
             raise ValueError(
                 f"prompts={self.prompts!r}: the draft {self.draft.path} was trained on prompts of "
@@ -117,8 +118,11 @@ class Profile:
     @property
     def models(self) -> dict[str, ModelSpec]:
         """All models by the key that names them: target, draft, drafts.0, drafts.1 and so on."""
-        further = {f"drafts.{at}": one for at, one in enumerate(self.drafts)}
-        return {"target": self.target, "draft": self.draft, **further}
+        return {
+            "target": self.target,
+            "draft": self.draft,
+            **{f"drafts.{at}": one for at, one in enumerate(self.drafts)},
+        }
 
     @property
     def tree(self) -> Tree:
@@ -180,7 +184,7 @@ def load_profile(name: str | Path, overrides: Facts | str | None = None) -> Prof
     for model in MODELS:
         values[model] = _spec(path, values[model], model)
     if isinstance(further := values.get("drafts"), list):  # else it is refused below
-        of_all = {key: changes[key] for key in OF_ALL if key in changes}
+        of_all = {key: value for key, value in changes.items() if key in OF_ALL}
         values["drafts"] = [
             _spec(path, _settings(one) | of_all, f"drafts.{at}") for at, one in enumerate(further)
         ]
