@@ -9,12 +9,12 @@
 # %% [markdown]
 # # 13. Does it hold for large models and other methods?
 #
-# The other notebooks study one pair of models at a time. This one puts the kit's pairs side by
-# side, and reads what verification accepted in the runs of other people. The **atlas** comes with
-# the kit: six methods on a target of 7 billion parameters, and targets of up to 70 billion. The
-# records of SpecDecode-Bench ([arXiv:2601.11580](https://arxiv.org/abs/2601.11580),
-# Llama-3.1-8B-Instruct) have to be fetched once with `python -m speclab fetch specdecode-bench`
-# (9 MB). Without them sections 6 to 8 are left out.
+# This notebook puts the kit's pairs side by side, and reads what verification accepted in the runs
+# of other people. The **atlas** comes with the kit: six methods on a target of 7 billion
+# parameters, and targets of up to 70 billion. The records of SpecDecode-Bench
+# ([arXiv:2601.11580](https://arxiv.org/abs/2601.11580), Llama-3.1-8B-Instruct) have to be fetched
+# once with `python -m speclab fetch specdecode-bench` (9 MB). Without them sections 6 to 8 are left
+# out.
 #
 # *Runs on* any machine · *minutes* one on 2 cores · *reads* `data/traces` and `data/atlas`, and the
 # fetched files or those in SPECLAB_TRACES, whatever the profile · *writes* `figures/public/13/`.
@@ -72,21 +72,19 @@ answers = atlas.answers()
 
 # %% [markdown]
 # ## 1. Does it hold on the kit's own pairs?
-# The kit has the texts that two targets wrote to the same prompts, always taking the most likely
-# token. `smollm` is SmolLM2-135M-Instruct with a draft that we trained for it. In `qwen-coder`
-# nobody adapted the draft: SmolLM2-135M-Instruct drafts for Qwen2.5-Coder-1.5B-Instruct, a larger
-# model of another family with another vocabulary. Four notebooks drew a conclusion from one pair.
-# We ask each again of both:
+# Two targets wrote texts to the same prompts at temperature 0. For `smollm` we trained the draft.
+# For `qwen-coder` nobody did: the target of `smollm` drafts for Qwen2.5-Coder-1.5B-Instruct, which
+# has another vocabulary. We ask four questions of each pair.
 #
-# * Is math easier to draft than chat ([02](02_gamma_sweep.ipynb))? With four drafted tokens we
-#   compare the **tokens per target pass**: all tokens over all passes.
-# * Does the draft know when it fails ([05](05_entropy_correlation.ipynb))? Of an accepted and a
-#   rejected token of one text, how often was it surer of the accepted one (AUC)?
-# * Acceptance rises from depth 1 to 3. Is depth the cause ([04](04_depth_profile.ipynb))? We
-#   compare accepted third tokens with first tokens of new blocks at the same places.
-# * Is one setting for all enough ([09](09_budgets_and_routing.ipynb))? The gain of a setting per
-#   domain is cross-fitted. We assume that a draft pass costs a tenth of a target pass, and that a
-#   target pass over several tokens costs as much as over one.
+# * Is math easier to draft than chat ([02](02_gamma_sweep.ipynb))? We compare the tokens per target
+#   pass with four drafted tokens.
+# * Is the draft surer of accepted than of rejected tokens ([05](05_entropy_correlation.ipynb))? The
+#   AUC says how often.
+# * Is depth the cause if acceptance rises with it ([04](04_depth_profile.ipynb))? We compare third
+#   tokens with first tokens of new blocks at the same places.
+# * Is one setting for all enough ([09](09_budgets_and_routing.ipynb))? We cross-fit the gain of a
+#   setting per domain. Here a draft pass costs a tenth of a target pass, and a target pass over
+#   several tokens costs as much as over one.
 
 # %%
 recorded = {}
@@ -138,7 +136,7 @@ def speeds_of(run):
 # %%
 TOKENS, LEAD = "tokens per target pass", "math minus chat"
 SURER, GAIN = "AUC of the draft's confidence", "gain of a setting per domain"
-RISE, SAME = "acceptance at depth 3 minus depth 1", "acceptance at depth 3 minus new blocks"
+RISE, SAME = "depth 3 minus depth 1", "depth 3 minus new block"
 
 
 def measured(run):
@@ -176,23 +174,32 @@ if recorded:
         reference={"plain decoding": 1},
         slug="pairs-tokens",
         title="Tokens per target pass of each pair by domain",
-        caption="Greedy texts, four drafted tokens. If the pairs agree, their points rise and fall "
-        "together. Bars: intervals over prompts.",
+        caption="Four drafted tokens. If the pairs agree, their points rise and fall together. "
+        "Bars: intervals over prompts.",
     )
 
 # %% [markdown]
-# A finding **holds** on a pair if the whole interval lies in the region *holds if*. It does **not**
-# hold if the whole interval lies outside, and is **open** otherwise. The regions come from the
-# results of `smollm`, so only another pair tests them.
+# A finding **holds** if the whole interval lies in the region *holds if*, and does **not** if the
+# whole interval lies outside. Else it is **open**. The regions come from `smollm`, so only other
+# pairs test them.
 
 # %%
 COLUMNS = ["finding", "number", "domain", "holds if", "least", "most", "digits", "unit"]
 FINDINGS = [
-    ("math is easier than chat", TOKENS, LEAD, "above 0.1", 0.1, np.inf, 2, ""),
-    ("the draft knows when it fails", SURER, ALL, "above 60 %", 0.6, np.inf, 0, "%"),
-    ("acceptance rises with depth", RISE, ALL, "above 0", 0, np.inf, 0, "points"),
-    ("depth is not the cause", SAME, ALL, "within 1 point", -0.01, 0.01, 1, "points"),
-    ("one setting is enough", GAIN, ALL, "below 1 %", -np.inf, 0.01, 1, "%"),
+    ("math is easier than chat", TOKENS, LEAD, "lead above 0.1 tokens", 0.1, np.inf, 2, ""),
+    ("the draft knows when it fails", SURER, ALL, "AUC above 60 %", 0.6, np.inf, 0, "%"),
+    ("acceptance rises with depth", RISE, ALL, "rise above 0 points", 0, np.inf, 0, "points"),
+    (
+        "depth is not the cause",
+        SAME,
+        ALL,
+        "within 1 point of a new block",
+        -0.01,
+        0.01,
+        1,
+        "points",
+    ),
+    ("one setting is enough", GAIN, ALL, "gain below 1 %", -np.inf, 0.01, 1, "%"),
 ]
 
 
@@ -211,12 +218,11 @@ def judged(of_pairs):
 # %%
 if recorded:
     findings = judged(of_pairs)
-    lines = ["finding", "number", "holds if"]
-    page = findings.set_index([*lines, "pair"])["cell"].unstack(sort=False)
+    page = findings.set_index(["finding", "holds if", "pair"])["cell"].unstack(sort=False)
     is_held = (findings["verdict"] == "holds").groupby(findings["finding"], sort=False).all()
     page["holds on all"] = is_held.to_numpy()
     ctx.table(
-        findings[[*lines, "pair", *stats.NUMBERS, "verdict"]],
+        findings[["finding", "number", "holds if", "pair", *stats.NUMBERS, "verdict"]],
         "what-holds",
         cells=page.reset_index(),
         caption="What holds on each pair and on all of them",
@@ -224,9 +230,8 @@ if recorded:
     )
 
 # %% [markdown]
-# The text alone decides what an ordinary draft proposes, also after its tokens were translated into
-# another vocabulary. So depth can be the cause for no such draft, and a difference from 0 would be
-# an error of the records.
+# An ordinary draft reads only the text, also if its tokens are translated. So depth cannot be the
+# cause, and a difference would be an error of the records.
 #
 # ## 2. What is in the atlas?
 # A row is an answer of a run: the tokens it emitted, the target passes it took, and how many
@@ -462,8 +467,8 @@ ctx.plot(
     y="accepted (%)",
     slug="depth",
     title="Acceptance by depth of each method",
-    caption="Vicuna-7B, the prompts of Spec-Bench. A line that rises shows a method whose long "
-    "drafts stand at easy places. Bands: intervals over prompts.",
+    caption="A line that rises shows a method whose long drafts stand at easy places. Bands: "
+    "intervals over prompts.",
 )
 ctx.export(changes, "depth-change")
 
