@@ -64,7 +64,7 @@ def test_what_is_wrong_with_a_model_is_said_with_what_to_do(tmp_path, random_fol
 def vocabularies_of(target, draft):
     """The row about the vocabularies of two folders."""
     specs = {"target": ModelSpec(str(target)), "draft": ModelSpec(str(draft))}
-    return answer("vocabularies", doctor.vocabularies, TINY.replace(**specs))
+    return answer("vocabularies", doctor.shared_tokens, TINY.replace(**specs))
 
 
 def test_what_two_models_share_is_said_without_weights(tmp_path, random_folders):

@@ -105,7 +105,7 @@ def model(profile: Profile, which: str) -> str:
     return said
 
 
-def vocabularies(profile: Profile) -> str:
+def shared_tokens(profile: Profile) -> str:
     """Which tokens can the draft propose? Tokenizers and settings say it."""
     from speclab.models.vocabularies import spelling_of
 
@@ -140,7 +140,7 @@ def examine(profile: Profile) -> Iterator[str]:
         yield answer(f"cuda:{index}", gpu, f"cuda:{index}")
     for which in MODELS:
         yield answer(which, model, profile, which)
-    yield answer("vocabularies", vocabularies, profile)
+    yield answer("vocabularies", shared_tokens, profile)
     yield answer("disk", disk)
 
 
