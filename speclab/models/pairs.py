@@ -18,7 +18,8 @@ from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody, is_supported
 from speclab.models.model import WINDOW, Network, Projection, limits
 from speclab.models.support import check_usable
-from speclab.models.translated import translated
+from speclab.models.translated import TranslatedModel
+from speclab.models.vocabularies import spelling_of
 from speclab.plain import Facts, ModelSpec, say_once
 
 # GPTQModel's pool needs two workers even with one core
@@ -53,6 +54,8 @@ def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int
     first.vocab = drafting.vocab
     _check_stops(folder, stops, first.vocab)
     facts["draft"]["tokens_said"] = drafting.tokens_said
+    if drafting is not second:  # translated
+        facts["draft"]["own_vocabulary"] = second.vocab
     return Pair(first, drafting, tokenizer, stops, facts | {"shared_vocabulary": first.vocab})
 
 
@@ -310,7 +313,7 @@ def check_same(name: str, packed: Tensor, alone: Tensor, computes: torch.dtype) 
 
 def joined(draft: Network, facts: Facts, tokenizer: Any, vocab: int) -> LanguageModel:
     """A draft for a target with this tokenizer and `vocab` ids: cut to the ids that both share, or
-    translated, if the tokenizers differ in one of them. ValueError as of `translated`.
+    translated, if the tokenizers differ in one of them. ValueError as of `spelling_of`.
 
     facts: `model_facts` of target and draft. Prints a line, once, if the draft is larger than the
     target, or shares few tokens with it.
@@ -318,18 +321,22 @@ def joined(draft: Network, facts: Facts, tokenizer: Any, vocab: int) -> Language
     path = facts["draft"]["path"]
     if facts["draft"]["parameters"] > facts["target"]["parameters"]:
         say_once(f"{path} has more parameters than its target, so it will hardly save time")
-    own, shared = draft.folder.tokenizer, min(vocab, draft.vocab)
-    differ = tokenizer.get_vocab().items() ^ own.get_vocab().items()
-    if not any(place < shared for _, place in differ):
-        draft.vocab = shared
-        return draft
     try:
-        drafting = translated(draft, tokenizer, own, vocab)
+        found = spelling_of(tokenizer, draft.folder.tokenizer, (vocab, draft.vocab))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    if (said := drafting.tokens_said) < FEW:
-        say_once(f"{path} shares only {said} tokens with its target, and can propose no others")
-    return drafting
+    if found is None:
+        draft.vocab = min(vocab, draft.vocab)
+        return draft
+    spelled, common = found
+    if draft.kept is not None:  # it is trimmed too
+        said = {*draft.kept.tolist()}
+        common = {place: own for place, own in common.items() if own in said}
+    if len(common) < FEW:
+        say_once(
+            f"{path} shares only {len(common)} tokens with its target, and can propose no others"
+        )
+    return TranslatedModel(draft, spelled, common)
 
 
 def _check_stops(folder: ModelFolder, stops: frozenset[int], shared: int) -> None:
