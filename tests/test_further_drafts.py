@@ -215,7 +215,7 @@ def test_a_head_is_the_draft_of_a_profile_of_its_own(random_folders, random_pair
     profile = profile_of(*random_folders).replace(drafts=(ModelSpec(str(head)),))
     with pytest.raises(ValueError, match=f"{head}: it is a trained head.*use a causal"):
         loaded(random_pair, profile, head)
-    *_, row, disk = doctor.examine(profile)
+    *_, row, _, disk = doctor.examine(profile)
     assert row.startswith(f"do  drafts.0: drafts.0 {head}: it is a trained head")
     assert "-> use a causal language model" in row and "disk" in disk
 

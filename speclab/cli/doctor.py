@@ -20,7 +20,7 @@ from speclab.models import hub
 from speclab.models.folder import ModelFolder, check_torchvision
 from speclab.plain import one_line
 from speclab.show.notebook import limit_threads, quiet
-from speclab.study.profiles import ROOT, Profile
+from speclab.study.profiles import MODELS, ROOT, Profile
 
 # what recording takes about: bytes for each byte of weights, and bytes of the process
 BESIDE_WEIGHTS, OF_PROCESS = 1.3, 1.5e9
