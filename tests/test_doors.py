@@ -23,9 +23,9 @@ import pytest
 from conftest import contents
 from test_faults import DAMAGES
 
-from speclab.cli import pair
 from speclab.cli.commands import cli, main
 from speclab.models import pairs
+from speclab.models.folder import ModelFolder
 from speclab.run import reproduce
 from speclab.study import runs
 from speclab.study.profiles import ROOT, load_profile, parse_overrides
@@ -365,7 +365,7 @@ def test_a_terminal_obeys_no_name_of_a_run(command, recorded, place, capsys):
 def test_the_source_of_weights(tmp_path):
     (tmp_path / "source.json").write_text('{"wheel"')
     with pytest.raises(ValueError, match=r"source\.json is damaged"):
-        pair.source_of(tmp_path)
+        _ = ModelFolder(tmp_path).recipe
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,11 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 import yaml
-from conftest import edit_json
+from conftest import edit_json, random_network, save_random_llama
 from test_choose import COSTS, random_trace, trace_of
+from test_translated import DRAFT as OTHER
+from test_translated import TARGET as ONE
+from transformers.generation.candidate_generator import AssistantToTargetTranslator
 
 from speclab.__main__ import main
 from speclab.cli import export
@@ -21,6 +24,7 @@ from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.lab import choose
 from speclab.logs import logs
+from speclab.models.vocabularies import spelling_of
 from speclab.sampling import Sampling, entropy
 from speclab.shapes import parse_shape
 from speclab.study import timing_runs
@@ -184,6 +188,85 @@ def test_a_draft_that_an_engine_cannot_use_is_refused(engine, qwen, tiny, capsys
     padded = export.why_not(qwen, engine)  # by 128 tokens
     assert ("151,936 tokens, the target's 152,064" in padded) == (engine not in SAID)
 
+
+# ---- two vocabularies ----------------------------------------------------------------------------
+
+
+def of_two(run, path="data/pairs/smollm/target", temperature=0.0, **facts):
+    """A run as if its draft, in the folder `path`, had another vocabulary than its target."""
+    run = copy.deepcopy(run)
+    run.manifest["profile"]["temperature"] = temperature
+    run.manifest["pair"]["shared_vocabulary"] = 151936
+    run.manifest["pair"]["draft"] |= {"path": path, "tokens_said": 39237} | facts
+    return run
+
+
+# why an engine cannot use a draft with another vocabulary, at T = 0 and above; "": it can
+OF_TWO = dict.fromkeys(export.ENGINES, ("its vocabulary is not the target's",) * 2)
+OF_TWO |= {"vllm": ("", ""), "transformers": ("", "mixes up q")}
+
+
+@pytest.mark.parametrize("engine", export.ENGINES)
+def test_which_engines_draft_with_another_vocabulary(engine, tiny):
+    for temperature, reason in zip((0.0, 0.7), OF_TWO[engine], strict=True):
+        said = export.why_not(of_two(tiny, temperature=temperature), engine)
+        assert reason in said and bool(reason) == bool(said)
+        # of a draft that is not on this machine, a run says it
+        away = of_two(tiny, "not/here", temperature, own_vocabulary=49152)
+        assert export.why_not(away, engine) == said
+
+
+@pytest.mark.parametrize("engine", export.ENGINES)
+def test_no_engine_uses_a_trimmed_draft_whatever_its_vocabulary(engine, tiny):
+    trimmed = of_two(tiny, "data/pairs/smollm/draft", own_vocabulary=49152)
+    for run in (trimmed, of_two(tiny, "not/here")):
+        assert "39,237 of 151,936 tokens, in speclab's own" in export.why_not(run, engine)
+
+
+def test_what_is_told_of_two_vocabularies_is_not_told_of_one(tiny, told):
+    words, _ = told("bash", export.commands(of_two(tiny), "vllm", 3))
+    assert json.loads(words[-1])["use_heterogeneous_vocab"] is True
+    for engine in ("vllm", "transformers"):
+        of_one = export.commands(tiny, engine, 3)
+        assert "vocab" not in of_one and "okenizer" not in of_one
+
+
+@pytest.fixture(scope="module")
+def two_vocabularies(short_profile, tmp_path_factory):
+    """A profile of two random models with the tokenizers of `test_translated`."""
+    root, profile = tmp_path_factory.mktemp("two"), short_profile.replace(max_new_tokens=16)
+    for seed, (name, tokenizer) in enumerate(zip(MODELS, (ONE, OTHER), strict=True)):
+        folder = save_random_llama(root / name, seed, len(tokenizer))
+        tokenizer.save_pretrained(folder)
+        profile = profile.replace(**{name: replace(profile.target, path=str(folder))})
+    return profile
+
+
+def test_the_printed_lines_of_transformers_run_two_vocabularies(two_vocabularies, tmp_path):
+    run = record_run(two_vocabularies, tmp_path / "run")
+    assert run.manifest["pair"]["draft"]["own_vocabulary"] == len(OTHER)
+    assert export.why_not(run, "transformers") == ""
+    _, generate = of_printed(run, 3)
+    texts = texts_of(run)
+    for prompt in encoded_prompts(two_vocabularies):
+        text = generate(prompt)[0, len(prompt.ids) :].tolist()
+        assert text == list(texts[prompt.prompt_id])
+
+
+def test_transformers_still_mixes_up_q_of_two_vocabularies():
+    """Why it is refused above T = 0. If this fails it was mended, and the refusal has to go."""
+    draft = random_network(vocab_size=len(OTHER))
+    head, hidden = draft.get_output_embeddings(), torch.randn(1, 32)
+    translator = AssistantToTargetTranslator(
+        ONE, OTHER, len(ONE), draft, assistant_prune_lm_head=True
+    )
+    found = translator.get_target_logits(draft.get_output_embeddings()(hidden))[0]
+    _, common = spelling_of(ONE, OTHER, (len(ONE), len(OTHER)))
+    wanted = head(hidden)[0, [*common.values()]]
+    assert not torch.allclose(found[[*common]], wanted, atol=1e-4)
+
+
+# ---- trained heads -------------------------------------------------------------------------------
 
 SAID_OF_HEAD = {
     "vllm": f"serve data/pairs/smollm/target {OWN} --speculative-config "

@@ -27,7 +27,7 @@ pytest.importorskip("speculators", reason="the extra `heads` is not installed")
 import literal
 from test_decode import DRAWS, SHAPES, TREES, assert_plain, assert_samples_the_target
 from test_record import prompts_of
-from toy import plain, table_of
+from toy import plain, record_prompt, table_of
 
 from speclab import decode as decoding
 from speclab.decode import decode_prompt, prefill
@@ -36,7 +36,7 @@ from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody
 from speclab.models.pairs import load_model
 from speclab.plain import ModelSpec
-from speclab.record import LONGEST, generate, record_prompt
+from speclab.record import LONGEST, generate
 from speclab.replay import replay, replay_sampled
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape

@@ -8,14 +8,13 @@ import pytest
 import torch
 from conftest import cut_file, edit_json, profile_of, save_random_llama
 from safetensors.torch import load_file, save_file
-from toy import plain
+from toy import plain, record_prompt
 
 from speclab.decode import decode_prompt
 from speclab.model import KVCache
 from speclab.models.folder import ModelFolder
 from speclab.models.pairs import load_model
 from speclab.plain import ModelSpec
-from speclab.record import record_prompt
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
 from speclab.study.pairs import load_pair

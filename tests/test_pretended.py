@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from pretended import pretended
+from toy import record_prompt
 
 from speclab import draft, record, verify
 from speclab.decode import decode_prompt
@@ -70,7 +71,7 @@ def test_texts_and_records_are_those_of_the_cpu(target, drafter, tiny_pair, prom
         given = pair.target, prompts[:2], 6, pair.stop_ids
         texts = [record.generate(*given, sampling, 3) for sampling in (GREEDY, CUT)]
         records = [
-            record.record_prompt(pair, prompts[0], texts[0][0], static_tree(3, 2, 8), s, 16)
+            record_prompt(pair, prompts[0], texts[0][0], static_tree(3, 2, 8), s, 16)
             for s in (GREEDY, WARM, CUT)
         ]
         return texts, decoded(pair, prompts[0], cases, gpu), records
@@ -128,7 +129,7 @@ def test_each_planted_bug_is_found_and_nothing_else(bug, monkeypatch, prompts):
             monkeypatch.setattr(*BUGS[bug])
         try:
             decoded(pair, prompts[0], (CASES[2], CASES[-1]))
-            record.record_prompt(pair, prompts[0], (5, 6), chain(2), GREEDY)
+            record_prompt(pair, prompts[0], (5, 6), chain(2), GREEDY)
         except RuntimeError as error:
             assert bug and ("same device" in str(error) or bug in str(error))
         else:

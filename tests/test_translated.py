@@ -2,9 +2,13 @@
 and read as its own tokens in one pass.
 """
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+from cells import run_cells
 from scipy.stats import chi2, chisquare
 from test_decode import (
     REPEATING,
@@ -18,10 +22,16 @@ from toy import WORDS, plain, toy_model, toy_pair
 from transformers import PreTrainedTokenizerFast
 
 from speclab.decode import decode_prompt
+from speclab.estimates import counted
 from speclab.model import Pair
-from speclab.models.translated import TranslatedModel, spelling_of, translated
+from speclab.models import vocabularies
+from speclab.models.folder import ModelFolder
+from speclab.models.translated import TranslatedModel
+from speclab.models.vocabularies import spelling_of
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
+from speclab.show import pictures
+from speclab.study.profiles import load_profile
 from speclab.tree import chain
 
 # the draft's ids of the target's ten words: half of them common, the others in one to three pieces
@@ -257,9 +267,15 @@ def test_two_vocabularies_without_a_common_token_are_refused():
     )
     with pytest.raises(ValueError, match="neither byte-level BPE nor SentencePiece"):
         spelling_of(TARGET, other, (4, 4))
-    nothing = draft_of({}).inner
     with pytest.raises(ValueError, match="no token in common"):
-        translated(nothing, words_of(["a", "b"]), words_of(["c"]), 4)
+        spelling_of(words_of(["a", "b"]), words_of(["c"]), (4, 4))
+
+
+def test_tokenizers_that_differ_only_in_ids_of_one_model_have_one_vocabulary():
+    one, longer, other = words_of(["a", "b"]), words_of(["a", "b", "c"]), words_of(["b", "a"])
+    assert spelling_of(one, longer, (2, 3)) is None is spelling_of(longer, one, (8, 2))
+    spelled, common = spelling_of(one, other, (2, 2))
+    assert spelled == ((1,), (0,)) and common == {0: 1, 1: 0}
 
 
 def test_a_pair_with_one_vocabulary_is_not_changed():
@@ -273,3 +289,36 @@ def test_a_pair_with_one_vocabulary_is_not_changed():
         ]
         assert made[0].steps == made[1].steps
     assert plain(one, prompt_of((1, 2, 3)), 20) == made[0].token_ids
+
+
+# ---- what a reader of 01 sees --------------------------------------------------------------------
+
+SENTENCE = "Solving 7x - 15 is unbelievably simple, größe 名前 🙂"
+
+
+def reading_of(name):
+    """The table of section 2 for a pair."""
+    profile, shown = load_profile(name), []
+    names = {"settings": profile, "sample_text": SENTENCE, "ModelFolder": ModelFolder}
+    names |= {"vocabularies": vocabularies, "pictures": pictures, "counted": counted}
+    names["notebook"] = SimpleNamespace(show_table=shown.append)
+    names = run_cells("01", "both_specs", "both_specs", profile, **names)
+    return shown[0], names["of_draft"]
+
+
+def test_01_shows_how_a_draft_reads_the_targets_tokens():
+    table, folder = reading_of("qwen-coder")
+    own = folder.tokenizer
+    numbers = [[int(one) for one in cell.split(", ")] for cell in table["its numbers"]]
+    assert own.decode([*itertools.chain(*numbers)]) == SENTENCE
+    target = ModelFolder.fetched(load_profile("qwen-coder").target, weights=False).tokenizer
+    for token, common, pieces in zip(table["number"], table["common"], numbers, strict=True):
+        assert common == (target.convert_ids_to_tokens(token) in own.get_vocab())
+        assert (len(pieces) == 1) == common, "here no other token is one of the draft's"
+    assert {*table["common"]} == {True, False}
+
+
+@pytest.mark.parametrize("name", ["tiny", "smollm-head"])
+def test_01_shows_one_vocabulary_once(name):
+    table, _ = reading_of(name)
+    assert [*table] == ["token", "number"]

@@ -74,7 +74,8 @@ def how_sure(speedup: np.ndarray, settings: Sequence, prompts: Resampling) -> pd
     slightly too high. `fit` chooses without this bias.
     """
     names = [*prompts.domains, POOLED][: speedup.shape[1]]
-    sizes = prompts.by_row[: len(names)]
+    # each domain's own number of prompts; the mean of domains has that of the smallest
+    sizes = np.array([*prompts.counted.values(), prompts.fewest])[: len(names)]
     best = fastest(speedup)
     top = speedup[:, np.arange(len(names)), best[0]]
     behind = top[..., None] - speedup

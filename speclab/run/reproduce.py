@@ -33,12 +33,12 @@ from tqdm import tqdm
 
 from speclab.cli import pair
 from speclab.cli.run_plan import JUDGED, chosen, runs_asked
+from speclab.models.folder import model_digest
 from speclab.place import folder_of
 from speclab.plain import Facts, digest_of, one_line, say_once, sha256_of
 from speclab.run import DONE, FAILED, LEFT_OUT, NEEDS_MODELS, parameters
 from speclab.show import notebook as kit
 from speclab.study import runs
-from speclab.study.pairs import pair_digests
 from speclab.study.profiles import ROOT, Profile, load_profile, parse_overrides
 
 STYLE = "SPECLAB_STYLE"  # environment variable: the reader's style file
@@ -141,10 +141,11 @@ def open_run(
     # what all outcomes depend on; weights that are still to be made count as made
     of_kit = [path for path in (ROOT / "data").glob("*") if path.name != "runs"]
     of_kit += ["requirements.lock", "notebooks/profiles", "speclab"]
-    of_study = [settings.target.path, settings.draft.path, settings.prompts, *settings.others]
+    models = settings.models.values()
+    of_study = [*(spec.path for spec in models), settings.prompts, *settings.others]
     of_study += [settings.traces, folder_of(runs.PLACE), runs.RUNS / "specdecode-bench"]
-    digests = pair_digests(settings, fetch=False)
-    shared = digest_of([settings, digests, content(of_kit + of_study), sys.version_info[:2]])
+    weights = [model_digest(spec, fetch=False) for spec in models]
+    shared = digest_of([settings, weights, content(of_kit + of_study), sys.version_info[:2]])
     # each notebook's values, whether the study has enough for it, and what its outcome depends on
     for path, allowed in known.items():
         own = {name: value for name, value in of_call.items() if name in allowed}
