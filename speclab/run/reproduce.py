@@ -139,13 +139,13 @@ def open_run(
     folders = [(out or ROOT).resolve() / kind / settings.name for kind in ("build", "figures")]
     call = Call(settings, named, *folders, [])
     # what all outcomes depend on; weights that are still to be made count as made
-    of_kit = [path for path in (ROOT / "data").glob("*") if path.name != "runs"]
-    of_kit += ["requirements.lock", "notebooks/profiles", "speclab"]
     models = settings.models.values()
-    of_study = [*(spec.path for spec in models), settings.prompts, *settings.others]
-    of_study += [settings.traces, folder_of(runs.PLACE), runs.RUNS / "specdecode-bench"]
     weights = [model_digest(spec, fetch=False) for spec in models]
-    shared = digest_of([settings, weights, content(of_kit + of_study), sys.version_info[:2]])
+    of_kit = ["requirements.lock", "notebooks/profiles", "speclab", runs.RUNS / "specdecode-bench"]
+    of_kit += [path for path in (ROOT / "data").glob("*") if path.name != "runs"]
+    of_study = settings.prompts, *settings.others, settings.traces, folder_of(runs.PLACE)
+    files = content([*of_kit, *of_study, *(spec.path for spec in models)])
+    shared = digest_of([settings, weights, files, sys.version_info[:2]])
     # each notebook's values, whether the study has enough for it, and what its outcome depends on
     for path, allowed in known.items():
         own = {name: value for name, value in of_call.items() if name in allowed}
@@ -165,7 +165,7 @@ def open_run(
     return call
 
 
-def content(names: Iterable[Path | str | None]) -> dict[str, str]:
+def content(names: Iterable[Any]) -> dict[str, str]:
     """SHA-256 by path, of files and of all files in folders, but not of weights, byte code and
     hidden files. Paths may be seen from the working folder; a name of no file has no digest.
     """

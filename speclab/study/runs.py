@@ -586,7 +586,7 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
     traces = shipped(asked, kind)
     names = (kind, f"{asked.name}-{kind}-{wanted.get('key')}")
     for folder in [*own, *traces]:
-        manifest = manifest_of(folder)
+        manifest = manifest_of(folder) or {}
         if not manifest and folder.name not in names:
             continue
         differ = what_differs(manifest, wanted) if manifest else []
