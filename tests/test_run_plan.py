@@ -52,15 +52,17 @@ def test_what_is_asked_for_and_what_is_left_out(study, capsys):
     said, table = plan_of(capsys, "--profile", study, "--notebook", "02", "--notebook", "11")
     assert [*table][1:5] == ["greedy", "sampled", "sampled-seed-1", "sampled-seed-2"]
     assert "19 prompts in 6 domains" in said and "T = 0 and T = 0.7" in said
-    assert table["greedy"] == ["02", "to record: 76 tokens"]
+    assert table["greedy"] == ["02", "to record: 76 tokens, time unknown"]
     assert re.search("11_paper_audit +left out needs the domains", said)
     assert "4 runs to record: 304 tokens" in said
 
 
-def test_a_run_that_is_here_or_part_of_one_is_named(study, capsys):
+def test_a_run_that_is_here_says_how_long_others_take(study, capsys):
     run = runs.load_or_record(load_profile(study), "greedy")
     _, table = plan_of(capsys, "--profile", study, "--notebook", "03")
     assert table["greedy"][1] == f"recorded: {run.folder.name}"
+    minutes = 76 * run.manifest["time_s"] / run.manifest["rows"]["trace"] / 60
+    assert table["sampled"][1] == f"to record: 76 tokens, about {minutes:.1f} min"
     few = ["--set", "prompts_per_domain=1", "--notebook", "07"]
     _, table = plan_of(capsys, "--profile", study, *few)
     assert "greedy" not in table, "07 needs more prompts"

@@ -362,7 +362,7 @@ def _reproduce(
     workers: Number of notebooks that run at once; those that measure time run alone, and so do all
     if there is a GPU.
 
-    fetch: First download and convert missing weights of the profile's models.
+    fetch: First download missing weights of the profile's models.
     """
     from speclab.cli import pair
     from speclab.run import reproduce as runner
@@ -373,6 +373,9 @@ def _reproduce(
     if fetch:
         try:
             pair.make(call.profile)
+            # with a progress bar, which a notebook's own download would not show
+            if any("load_pair(" in one.path.read_text("utf-8") for one in call.notebooks):
+                pair.fetch_pair(call.profile)
         except (ValueError, OSError, RuntimeError) as error:
             echo(f"{error}. {runner.STILL}")
     return runner.reproduce(call, workers)
@@ -394,9 +397,9 @@ def _pair(*, profile="smollm", set_=()):
 
 @verb
 def _plan(*, profile="smollm", notebook=(), set_=()):
-    """List the runs that the notebooks need, and what is to record.
+    """List the runs that the notebooks need, and their cost.
 
-    Runs that are not recorded yet are listed with their tokens. Downloads nothing.
+    The cost is the tokens and the time of runs that are not recorded yet. Downloads nothing.
     """
     from speclab.cli.run_plan import lines_of_plan
     from speclab.run.reproduce import open_run

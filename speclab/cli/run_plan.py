@@ -1,5 +1,5 @@
 """`python -m speclab plan`: the runs that the notebooks of a profile need, which notebooks read
-them, and how many tokens the missing runs have. Downloads nothing and loads no weights. (`doctor`
+them, and what recording the missing runs takes. Downloads nothing and loads no weights. (`doctor`
 says whether weights and memory suffice.)
 
 A notebook declares the kinds of run that it needs: a list of plain texts called RUNS in its cell of
@@ -148,12 +148,32 @@ def can_be_found(profile: Profile) -> bool:
 # ---- the page ------------------------------------------------------------------------------------
 
 
-def where(run: PlannedRun) -> str:
+def recording_rate(profile: Profile) -> float:
+    """The seconds per token of the longest run of the profile's models that was recorded on this
+    machine; 0 if there is no such run.
+    """
+    wanted = [getattr(profile, name).path for name in MODELS]
+    known = [(1, 0.0)]
+    for path in runs.RUNS.glob("*/manifest.json"):
+        facts = runs.manifest_of(path.parent)  # None is reported when its run is read
+        if facts and [facts["profile"][name]["path"] for name in MODELS] == wanted:
+            known.append((facts["rows"]["trace"], facts["time_s"]))
+    tokens, seconds = max(known)
+    return seconds / tokens
+
+
+def cost(tokens: int, rate: float) -> str:
+    """The tokens of recordings, and about their minutes."""
+    minutes = f"about {tokens * rate / 60:.1f} min" if rate else "time unknown"
+    return f"{tokens:,} tokens, {minutes}"
+
+
+def where(run: PlannedRun, rate: float) -> str:
     """Where a run is, or what recording it takes."""
     if run.refused and not run.here:
         return f"cannot be recorded: {run.refused}"
     if not run.here:
-        return f"to record: {run.tokens:,} tokens"
+        return f"to record: {cost(run.tokens, rate)}"
     place = "recorded" if run.here.folder.is_relative_to(runs.RUNS) else "shipped"
     return f"{place}: {'part of ' * isinstance(run.here, runs.Part)}{run.here.folder.name}"
 
@@ -167,10 +187,11 @@ def lines_of_plan(profile: Profile, notebooks: Sequence[Path]) -> Iterator[str]:
     )
 
     # the runs, and what the missing ones take together
+    rate = recording_rate(profile)
     for run in planned:
-        yield f"{run.kind:<24}  {' '.join(run.notebooks):<35}  {where(run)}"
+        yield f"{run.kind:<24}  {' '.join(run.notebooks):<35}  {where(run, rate)}"
     missing = [run.tokens for run in planned if not (run.here or run.refused)]
     if missing:
-        yield f"{counted(len(missing), 'run')} to record: {sum(missing):,} tokens."
+        yield f"{counted(len(missing), 'run')} to record: {cost(sum(missing), rate)}."
     if not can_be_found(profile):
         yield "Some may be recorded already; this is unknown until the prompts are downloaded."

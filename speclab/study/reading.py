@@ -1,6 +1,7 @@
 """Values that people write: YAML read strictly, checked, and refused with what is allowed.
 
-YAML guesses nothing: `1:30`, `yes` and `010` are text. A key that occurs twice is refused.
+YAML guesses nothing: `1:30` and `yes` are text, and `010` is no whole number. A key that occurs
+twice is refused.
 """
 
 import difflib
@@ -22,26 +23,33 @@ SCALARS = {
     "null": r"(~|null)?\Z",
     "bool": r"(true|false)\Z",
     "int": r"[-+]?(0|[1-9][0-9]{0,199})\Z",
-    "float": r"[-+]?(?=\.?[0-9])(0|[1-9][0-9]{0,199})?(\.[0-9]*)?(e[-+]?[0-9]{1,2})?\Z"
+    "float": r"[-+]?([0-9]{1,200}\.?|[0-9]{0,200}\.[0-9]+)(e[-+]?[0-9]{1,2})?\Z"
     r"|[-+]?\.inf\Z|\.nan\Z",
 }
 UNKNOWN = "unknown parameter"
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with the scalars above; each name of a mapping occurs once."""
+    """PyYAML's safe loader with the scalars above and without tags; the names of a mapping are
+    text, each once.
+    """
 
     yaml_implicit_resolvers = {}  # noqa: RUF012
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        names: list[Any] = []
-        for key, _ in node.value:
-            if key.value in names:
-                raise yaml.MarkedYAMLError(
-                    None, None, f"{key.value!r} occurs twice", key.start_mark
-                )
-            names.append(key.value)
-        return super().construct_mapping(node, deep)
+    def fetch_tag(self) -> None:
+        raise yaml.MarkedYAMLError(None, None, "tags (!) are not read; omit it", self.get_mark())
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        return super().construct_object(node, True)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        for key, value in node.value:
+            name = self.construct_scalar(key)
+            if name in found:
+                raise yaml.MarkedYAMLError(None, None, f"{name!r} occurs twice", key.start_mark)
+            found[name] = self.construct_object(value)
+        return found
 
 
 for _tag, _pattern in SCALARS.items():
@@ -50,12 +58,10 @@ for _tag, _pattern in SCALARS.items():
 
 
 def parse_yaml(text: str | bytes) -> Any:
-    """A YAML text as plain values, those of JSON, so names are text. ValueError, with the place and
-    without the file's name.
-    """
+    """A YAML text as plain values. ValueError, with the place and without the file's name."""
     try:
-        return json.loads(json.dumps(yaml.load(text, _Loader), default=str))
-    except Exception as error:  # a tag that does not fit raises any kind
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, RecursionError, OverflowError, ValueError) as error:
         raise ValueError(re.sub('in "<[a-z ]+>",', "at", one_line(error))) from None
 
 
