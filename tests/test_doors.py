@@ -152,8 +152,8 @@ def test_the_command_line(command, word, refused):
 @pytest.mark.parametrize(
     ("option", "word"),
     [
-        ("--set 'notes={licence: !!bool x}'", "has no value in YAML ('x')"),
-        ("--set 'notes={licence: &a [*a]}'", "Circular"),
+        ("--set 'notes={licence: !!bool x}'", "line 1, column 11"),
+        ("--set 'notes={licence: &a [*a]}'", "recursive"),
         ("--set 'prompts=no such #5.jsonl'", "no such #5.jsonl;"),
         ("--set 'traces=no such #5' --set nonsense=[1]", "'nonsense'"),
         ("--parameter 'gama=3 #4'", "parameter 'gama': did you mean 'gammas'"),
