@@ -97,17 +97,6 @@ def greedy(p, q, tokens):
     return [float(x == p.argmax()) for x in tokens], np.eye(len(p))[p.argmax()]
 
 
-def exact_match(p, q, tokens):
-    """The target's own draw y ~ p: each child's chance to be y if no earlier child was y, and the
-    distribution of a y that is no child.
-    """
-    is_child = np.isin(np.arange(len(p)), tokens)
-    missed = [p.sum() - sum(p[x] for x in tokens[:rank]) for rank in range(len(tokens))]
-    chances = [p[x] / rest if rest > 1e-15 else 0.0 for x, rest in zip(tokens, missed, strict=True)]
-    other = np.where(is_child, 0.0, p)
-    return chances, other / other.sum() if other.sum() > 1e-15 else p
-
-
 def block_verification(p, q, tokens):
     """Algorithm 2 of arXiv:2403.10444, line by line: h_1 .. h_n after h_0 = 1, and the distribution
     of the next token after each length, which after the whole chain is p.
@@ -132,7 +121,7 @@ STEPS = {
     "point-mass": point_mass,
     "ratio": ratio,
     "typical": typical,
-    "exact-match": exact_match,
+    "exact-match": point_mass,  # the chance that the target's draw is this child and no earlier one
     "block": block_verification,
 }
 SAMPLED = {"rejection", "without-replacement", "exact-match", "block"}

@@ -37,7 +37,7 @@ from hypothesis import strategies as st
 
 from speclab.copying import copied
 from speclab.shapes import parse_shape
-from speclab.tree import Tree, chain, static_tree
+from speclab.tree import PLAIN, Tree, chain, static_tree
 from speclab.verify import (
     RULES,
     Verdict,
@@ -226,6 +226,11 @@ def test_block_verification_by_hand():
     for rule, accepted in {"rejection": 10 / 9, "block": 11 / 9}.items():
         emitted = block(rule, kit_step(rule), chain(2), Constant())
         assert accepted_length(emitted) == pytest.approx(accepted, abs=1e-12)
+
+
+def test_block_verification_of_no_tokens_draws_from_the_target():
+    q = torch.zeros(1, 3)  # not read
+    assert decide("block", PLAIN, [0], P[:1], q, [0.6]) == Verdict((), 1, "bonus", 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
