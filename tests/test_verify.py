@@ -230,7 +230,7 @@ def test_block_verification_by_hand():
 
 def test_block_verification_of_no_tokens_draws_from_the_target():
     q = torch.zeros(1, 3)  # not read
-    assert decide("block", PLAIN, [0], P[:1], q, [0.6]) == Verdict((), 1, "bonus", 0)
+    assert verify("block", PLAIN, [0], P[:1], q, [0.6]) == Verdict((), 1, "bonus", 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
