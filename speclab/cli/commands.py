@@ -263,8 +263,9 @@ def _decode(
 
     out: Output: JSON lines with the texts; a stopped call continues.
 
-    rule: Verification rule: greedy, rejection, point-mass or without-replacement (default: greedy
-    at temperature 0, else rejection for chains and point-mass for trees).
+    rule: Verification rule: greedy, rejection, point-mass, without-replacement, block or
+    exact-match (default: greedy at temperature 0, else rejection for chains and point-mass for
+    trees).
 
     shape: What to draft: plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET],
     dynamic:DEPTH,BRANCHES,BUDGET, lookup:LEAST (copy from the text so far if its last LEAST or more
