@@ -1,13 +1,12 @@
 """What notebook 08 concludes: from prompts that chose nothing, and comparing like with like."""
 
-import ast
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from cells import functions_of
 
-from speclab import stats
 from speclab.plain import read_json
 from speclab.score import with_hits
 from speclab.study.profiles import ROOT
@@ -36,11 +35,8 @@ def accepted(rows):
 
 @pytest.mark.parametrize(("size", "number", "first"), [(50, 8, 8), (50, 0, 0), (10, 8, 5)])
 def test_the_first_prompts_of_a_domain_are_left_out(size, number, first):
-    tree = ast.parse((ROOT / "notebooks/08_better_drafts.py").read_text("utf-8"))
-    [others] = [node for node in tree.body if getattr(node, "name", "") == "others"]
-    exec(compile(ast.Module([others], []), "08", "exec"), known := {"stats": stats})
     asked = [SimpleNamespace(domain=d, number=i) for i in range(size) for d in ("code", "chat")]
-    left = known["others"](asked, number)
+    left = functions_of("08")["others"](asked, number)
     assert [prompt.number for prompt in left] == [*range(first, size)] * 2
 
 
