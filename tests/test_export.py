@@ -12,11 +12,10 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 import yaml
-from conftest import edit_json, random_network, save_random_llama
+from conftest import edit_json, save_random_llama
 from test_choose import COSTS, random_trace, trace_of
 from test_translated import DRAFT as OTHER
 from test_translated import TARGET as ONE
-from transformers.generation.candidate_generator import AssistantToTargetTranslator
 
 from speclab.__main__ import main
 from speclab.cli import export
@@ -24,7 +23,6 @@ from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.lab import choose
 from speclab.logs import logs
-from speclab.models.vocabularies import spelling_of
 from speclab.sampling import Sampling, entropy
 from speclab.shapes import parse_shape
 from speclab.study import timing_runs
@@ -241,19 +239,6 @@ def test_no_engine_uses_a_trimmed_draft_whatever_its_vocabulary(engine, tiny):
     trimmed = of_two(tiny, "data/pairs/smollm/draft", own_vocabulary=49152)
     for run in (trimmed, of_two(tiny, "not/here")):
         assert "39,237 of 151,936 tokens, in speclab's own" in export.why_not(run, engine)
-
-
-def test_transformers_still_mixes_up_q_of_two_vocabularies():
-    """Why it is refused above T = 0. If this fails it was mended, and the refusal has to go."""
-    draft = random_network(vocab_size=len(OTHER))
-    head, hidden = draft.get_output_embeddings(), torch.randn(1, 32)
-    translator = AssistantToTargetTranslator(
-        ONE, OTHER, len(ONE), draft, assistant_prune_lm_head=True
-    )
-    found = translator.get_target_logits(draft.get_output_embeddings()(hidden))[0]
-    _, common = spelling_of(ONE, OTHER, (len(ONE), len(OTHER)))
-    wanted = head(hidden)[0, [*common.values()]]
-    assert not torch.allclose(found[[*common]], wanted, atol=1e-4)
 
 
 # ---- trained heads -------------------------------------------------------------------------------

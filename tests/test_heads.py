@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import (
+    change_weights,
     cut_file,
     edit_json,
     profile_of,
@@ -18,7 +19,8 @@ from conftest import (
     save_random_llama,
     write_prompts,
 )
-from safetensors.torch import load_file, save_file
+from pandas.testing import assert_frame_equal
+from safetensors.torch import load_file
 
 from speclab.study.runs import Damaged
 
@@ -259,9 +261,8 @@ def test_a_record_does_not_depend_on_the_packing(pair, written):
     for packed in (1, 7):
         found = recorded(pair, prompt, text, tree=tree, packed=packed)
         for table in ("trace", "nodes"):
-            for name, column in getattr(whole, table).items():
-                for one, other in zip(column, getattr(found, table)[name], strict=True):
-                    np.testing.assert_allclose(other, one, rtol=2e-3, atol=1e-5, err_msg=name)
+            both = (table_of(getattr(one, table)) for one in (found, whole))
+            assert_frame_equal(*both, rtol=2e-3, atol=1e-5)
 
 
 # ---- replayed as it decodes ----------------------------------------------------------------------
@@ -415,11 +416,9 @@ def test_replay_refuses_longer_blocks(head_run):
 def test_borrowed_weights_are_the_targets_and_are_not_counted(target_folder, tmp_path):
     """The embedding, and the output layer where the head's file has none."""
     folder = save_random_head(tmp_path / "head", target_folder, SAID)
-    file = folder / "model.safetensors"
-    weights = load_file(file)
+    change_weights(folder, "lm_head")
+    weights = load_file(folder / "model.safetensors")
     of_target = load_file(target_folder / "model.safetensors")
-    del weights["lm_head.weight"]
-    save_file(weights, file, {"format": "pt"})
     pair = load_pair(profile_of(target_folder, folder))
     network = pair.draft.network
     assert torch.equal(network.embed_tokens.weight, of_target["model.embed_tokens.weight"])
@@ -427,14 +426,6 @@ def test_borrowed_weights_are_the_targets_and_are_not_counted(target_folder, tmp
     own = {name: value for name, value in weights.items() if name not in ("d2t", "t2d")}
     assert pair.facts["draft"]["parameters"] == sum(value.numel() for value in own.values())
     assert pair.facts["draft"]["tokens_said"] == len(SAID)
-
-
-def change_weights(folder, change):
-    """Change the weights of a folder."""
-    file = folder / "model.safetensors"
-    weights = load_file(file)
-    change(weights)
-    save_file(weights, file, {"format": "pt"})
 
 
 def set_layer(folder, **changes):
@@ -466,18 +457,16 @@ BAD = {
         r"after the layers \[1, 2, 9\], but this target has .* 4 layers",
     ),
     "missing": (
-        lambda folder: change_weights(folder, lambda weights: weights.pop("fc.weight")),
+        lambda folder: change_weights(folder, "fc.weight"),
         r"1 weights are missing, .* as \['fc.weight'\]",
     ),
     "shape": (
-        lambda folder: change_weights(
-            folder, lambda weights: weights.update({"norm.weight": torch.ones(31)})
-        ),
+        lambda folder: change_weights(folder, **{"norm.weight": torch.ones(31)}),
         "size mismatch for norm.weight",
     ),
     "cut": (lambda folder: cut_file(folder / "model.safetensors"), "is damaged or cut"),
     "not finite": (
-        lambda folder: change_weights(folder, lambda weights: weights["fc.weight"].fill_(np.nan)),
+        lambda folder: change_weights(folder, **{"fc.weight": torch.full((32, 96), np.nan)}),
         "packed tree and its paths differ by nan",
     ),
     "layer from the end": (partial(name_layers, [-1, 2, 3]), "reads it after the layers "),
