@@ -200,7 +200,7 @@ def test_the_answer_is_short_and_counts_what_holds_on_all_pairs(is_held, p):
         "orders": orders,
         "hardest": "translation",
         "METHODS": ["a", "b"],
-        "is_held": pd.Series(is_held),
+        "is_held": pd.Series(is_held, ["one", "two", "three", "depth is not the cause", "five"]),
     }
     said = []
     for recorded in ({"one": 0}, {"one": 0, "other": 0}):
@@ -208,4 +208,5 @@ def test_the_answer_is_short_and_counts_what_holds_on_all_pairs(is_held, p):
         said += run_cells("13", last, last, recorded=recorded, **made)["answers"]
     alone, both = said
     assert too_long(both) == "" and both.startswith(alone)
-    assert both.endswith(f" Of our 5 findings, {sum(is_held)} hold on all our pairs.")
+    # the fourth is an identity of an ordinary draft
+    assert both.endswith(f" Of our 4 findings, {sum(is_held) - is_held[3]} hold on all our pairs.")
