@@ -91,10 +91,10 @@ KINDS: dict[str, Facts] = {  # of every profile: `kinds_of`
     # the same prompts in the format that the profile does not use
     "chat-template": GREEDY | {"template": "chat"},
     "plain-template": GREEDY | {"template": "none"},
-    # texts LONGER times as long, for fewer prompts: do findings depend on the length of the texts?
-    "long": GREEDY | {"max_new_tokens": None, "prompts_per_domain": 20} | ONE_NODE,
+    # texts LONGER times as long, for fewer prompts: does acceptance change along an answer?
+    "long": GREEDY | {"max_new_tokens": None, "prompts_per_domain": 25} | ONE_NODE,
 }
-LONGER = 3
+LONGER = 4
 # the settings that decide how a target reads prompts, and with those that choose them
 READING = ("template", "max_prompt_tokens", "truncate")
 STUDY_SEEDS = 2  # the first of SEEDS, of every study; the others are read where they are recorded
