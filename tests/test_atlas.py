@@ -10,7 +10,9 @@ from speclab.logs import atlas, logs, passes
 from speclab.study.profiles import ROOT
 
 SHARED = ROOT.parent / "shared" / "public_traces" / "atlas"
+LOGS = ROOT.parent / "shared" / "public_logs"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the public runs in ../shared")
+needs_logs = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the public logs in ../shared")
 
 
 # ---- the shipped file ----------------------------------------------------------------------------
@@ -30,10 +32,13 @@ def test_the_heuristic_schedule_has_no_contradiction():
     assert frame["drafted"].min() >= 1
 
 
+OPEN = {"Apache-2.0", "MIT", "CC BY 4.0"}
+
+
 def test_every_run_is_there_is_small_and_has_its_licence():
     table = atlas.runs()
     assert set(atlas.answers()["run"]) == set(table["run"])
-    assert table["licence"].str.startswith("Apache-2.0").all()
+    assert {licence.partition(" (")[0] for licence in table["licence"]} == OPEN
     assert atlas.TABLE.stat().st_size < 2_000_000
     assert not {"turns", "texts", "prompt"} & set(atlas.answers())
 
@@ -52,7 +57,9 @@ def test_passes_and_sums_are_the_same_numbers(run):
 
 
 def test_plain_runs_emit_one_token_per_pass():
-    for run in ("plain-a", "plain-b", "plain-c", "plain-shop", "plain-v1.5"):
+    plain = atlas.runs().query("method == 'plain'")["run"]
+    assert len(plain) == 9
+    for run in plain:
         rows = atlas.answers().query("run == @run")
         assert (rows["tokens"] == rows["passes"]).all(), run
 
@@ -62,6 +69,63 @@ def test_runs_that_cannot_be_read_by_pass():
         atlas.passes_of("eagel")
     with pytest.raises(ValueError, match="totals per answer for 'medusa-33b', no passes"):
         atlas.passes_of("medusa-33b")
+
+
+# ---- users' own cards: totals of llama.cpp, (accepted, drafted) of all requests ------------------
+
+POOLED = {
+    "coder-5060ti": (2103, 3844),
+    "coder-1080ti": (2096, 3840),
+    "coder-m3-max": (2098, 3968),
+    "dflash-f16": (102, 1971),
+    "dflash-q4km": (103, 1967),
+}
+
+
+@pytest.mark.parametrize("run", POOLED)
+def test_the_pooled_numbers_of_users_own_cards(run):
+    rows = atlas.answers().query("run == @run")
+    assert set(rows["turn"]) == ({0, 1, 2} if run.startswith("dflash") else {0})
+    for _, each in rows.groupby("turn"):  # a repetition
+        assert each["prompt_id"].nunique() == len(each) == 12
+        sums = each[["tokens", "passes", "drafted"]].sum()
+        assert (sums["tokens"] - sums["passes"], sums["drafted"]) == POOLED[run]
+    with pytest.raises(ValueError, match="totals per answer"):
+        atlas.passes_of(run)
+
+
+def test_the_texts_of_a_draft_that_differ_from_the_plain_ones():
+    texts = atlas.answers().query("turn == 0").set_index(["prompt_id", "run"])["text"]
+    pairs = {"coder-5060ti": "plain-5060ti", "coder-1080ti": "plain-1080ti"}
+    pairs |= {"coder-m3-max": "plain-m3-max", "dflash-f16": "plain-27b", "dflash-q4km": "plain-27b"}
+    differ = {}
+    for run, plain in pairs.items():
+        both = texts.unstack()[[run, plain]].dropna()
+        differ[run] = int((both[run] != both[plain]).sum())
+        assert len(both) == 12
+    assert list(differ.values()) == [6, 6, 3, 5, 5]
+
+
+@needs_logs
+@pytest.mark.parametrize("run", POOLED)
+def test_the_shipped_totals_are_those_of_the_source(run):
+    found = prepare.files_in(LOGS)
+    facts = next(one for one in atlas.sources()["runs"] if one["run"] == run)
+    rows = prepare.answers_of(facts, [found[digest] for digest in facts["files"].values()])
+    shipped = atlas.answers().query("run == @run").reset_index(drop=True)
+    for name in ("prompt_id", "domain", "turn", "tokens", "passes", "drafted"):
+        assert (rows[name] == shipped[name].astype(rows[name].dtype)).all(), name
+
+
+@needs_logs
+@pytest.mark.parametrize("name", ["f16", "q4km", "target-only"])
+def test_passes_after_the_prompt_s_are_those_that_the_server_counted(name):
+    """`n_decode_total` also counts the prompts' passes: 36 of 12 prompts, with a draft or none."""
+    log = json.loads((LOGS / "llamacpp_metrics" / f"vukrosic_{name}.json").read_text())
+    for repetition in log["repetitions"]:
+        rows = [*prepare.of_timings({"part": "runs"}, repetition)]
+        decoded = repetition["metrics_delta"]["llamacpp:n_decode_total"]
+        assert sum(row["passes"] for row in rows) == decoded - 36
 
 
 # ---- the sources ---------------------------------------------------------------------------------
