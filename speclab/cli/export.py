@@ -12,10 +12,17 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+
+from speclab import score, stats
+from speclab.cost import Costs
+from speclab.estimates import ABOVE, BELOW, Estimates
+from speclab.lab import choose, stopping
 from speclab.models.folder import ModelFolder
 from speclab.plain import Facts, ModelSpec, shown
 from speclab.study.profiles import MODELS, ROOT, load_profile
-from speclab.study.runs import Run, RunError, load_run, recorded_run
+from speclab.study.runs import Run, RunError, load_run, profile_of, recorded_run
+from speclab.study.timing_runs import PairCosts, of_batch
 
 OFF = {"top_k": 0, "top_p": 1}  # not sent: some servers refuse a top_k of 0
 MISSING = "\0"  # stands for a value that is not known; a line with it is not printed
@@ -78,7 +85,9 @@ def _vllm(its: Texts) -> str:
     # @01ed47b; use_heterogeneous_vocab since 0.25.1. With --generation-config vllm the model's
     # generation_config.json gives its end tokens only. docs/features/speculative_decoding/eagle.md
     # and issue #54526: some releases guess a head's layers. Two vocabularies: vllm/v1/spec_decode/
-    # vocab_mapping.py @0f17ee0 and #38174; the draft proposes its best tokens, above T = 0 too
+    # vocab_mapping.py @0f17ee0 and #38174; the draft proposes its best tokens, above T = 0 too.
+    # draft_sample_method (#40269) is greedy where nothing is said; drafts that are drawn have the
+    # request's temperature without its top_k and top_p (#56724)
     return f"""\
 # compare the server's acceptance with the recording's: some releases ignore the head's {its.layers}
 # expect a lower acceptance: the draft reads all but {its.common} tokens as one unknown token there
@@ -88,6 +97,7 @@ vllm serve {its.target_path} \\
   --speculative-config '{{"method": {its.method_json}, "model": {its.draft_path_json},
     "revision": {its.draft_revision_json},
     "use_heterogeneous_vocab": {its.own_vocabularies_json},
+    "draft_sample_method": {its.drawing_json},
     "num_speculative_tokens": {its.gamma}}}'
 # every request sets {its.request_json}"""
 
@@ -112,22 +122,24 @@ python3 -m sglang.launch_server --model-path {its.target_path} \\
 def _llama_cpp(its: Texts) -> str:
     # after #22964 (2026-05-12), which refuses --draft-max: the help of llama-server and
     # tools/server/README.md @00dc805. The .gguf (#17120) and the server have sampling defaults:
-    # options win, and samplers that are not named are off. With a p-min above 0 a draft ends where
-    # the draft is not sure
+    # options win, and samplers that are not named are off. With a p-min above 0 a draft ends before
+    # a token with a lower share of the draft's ten best (common/speculative.cpp @001d906)
     return f"""\
 # TARGET.gguf, DRAFT.gguf: {its.target_path_literal} and {its.draft_path_literal}
 # by convert_hf_to_gguf.py; in other number formats they have another acceptance
 llama-server --model TARGET.gguf --spec-draft-model DRAFT.gguf --spec-type draft-simple \\
   --top-k {its.top_k} --top-p {its.top_p} \\
   --samplers 'temperature;top_k;top_p' --temp {its.temperature} \\
-  --spec-draft-n-max {its.gamma} --spec-draft-n-min 0 --spec-draft-p-min 0.0"""
+  --spec-draft-n-max {its.gamma} --spec-draft-n-min 0 --spec-draft-p-min {its.threshold}"""
 
 
 def _transformers(its: Texts) -> str:
     # 5.23.0: src/transformers/generation/configuration_utils.py, candidate_generator.py. `generate`
     # fills what a call leaves open from generation_config.json, of the draft too: so both get
     # settings of their own. Where fewer than gamma tokens fit it drafts one less, for the bonus.
-    # Two vocabularies, at T = 0: AssistedCandidateGeneratorDifferentTokenizers, which writes text
+    # Two vocabularies, at T = 0: AssistedCandidateGeneratorDifferentTokenizers, which writes text.
+    # A draft ends after a token with a probability below the threshold (ConfidenceCriteria), which
+    # update_candidate_strategy changes where scikit-learn is installed
     tokenizers = ", tokenizer=of_target, assistant_tokenizer=of_draft" * (its.both != MISSING)
     return f"""\
 from transformers import AutoModelForCausalLM, GenerationConfig
@@ -152,7 +164,7 @@ target.generation_config.eos_token_id = {its.stop_ids_literal}
 draft.generation_config = GenerationConfig(
     num_assistant_tokens={its.gamma},
     num_assistant_tokens_schedule="constant",
-    assistant_confidence_threshold=0.0,
+    assistant_confidence_threshold={its.threshold},
 )
 from transformers import AutoTokenizer  # not only the {its.common} common tokens are drafted here
 of_target, of_draft = map(AutoTokenizer.from_pretrained, {its.both_literal})
@@ -189,6 +201,11 @@ JOIN_VOCABULARIES = ("vllm", "transformers")
 # how far the sizes of the vocabularies may differ, where a check was found: common/speculative.cpp,
 # SPEC_VOCAB_MAX_SIZE_DIFFERENCE; transformers would write the drafts of another tokenizer as text
 APART = {"llama.cpp": 128, "transformers": 0}
+# engines with a stop rule, and whether it keeps the token that ends a draft
+KEEPS = {"llama.cpp": False, "transformers": True}
+# vLLM's name of the way to draft that is accepted more often, and its rule
+DRAWING = {ABOVE: ("probabilistic", "rejection"), BELOW: ("greedy", "point-mass")}
+LONGEST = 7  # the longest chain that is tried for several requests at a time
 
 
 # ---- of a run and of a log -----------------------------------------------------------------------
@@ -237,7 +254,69 @@ def vocabularies(run: Run) -> list[int]:
     return [size if isinstance(size, int) else shared for size in sizes]
 
 
-def commands(run: Run, engine: str, gamma: int) -> str:
+def drawn_drafts(run: Run) -> Estimates:
+    """How much more often a draft that is drawn from q is accepted than the draft's best token, at
+    the first token of a block above T = 0: the mean of alpha - top_mass[1], over all prompts.
+    """
+    best = np.stack(run.trace["top_draft_p"])[:, 0]
+    rows = choose.choose_for_all(run.trace.assign(more=run.trace["overlap"] - best))
+    more = stats.by_domain(rows, score.mean_of("more")).at(domain=score.POOLED)
+    return more.in_units("points", 1)
+
+
+def stop_rule(chained: Run, costs: Costs, keeps: bool) -> tuple[Estimates, float, int]:
+    """How much faster the best stop rule is than the best gamma, both fitted on other prompts, and
+    the threshold and limit that most prompts get. chained: a run of kind `chain`.
+    """
+    limit = chained.manifest["profile"]["max_new_tokens"]
+    # a server has one rule for all prompts, so they are one domain
+    starts = stopping.chains(chained.nodes, limit).assign(domain=stats.UNNAMED)
+    methods = stopping.FIXED, stopping.CONFIDENCE
+    fixed, best = (stopping.fit_rule(starts, costs, name, keeps=keeps) for name in methods)
+    speed = choose.speeds({"fixed": fixed, "best": best})
+    gain = speed.table({"": speed["best"] / speed["fixed"] - 1}).at(domain=score.POOLED)
+    rules = best.judged[["threshold", "limit"]].value_counts()
+    return gain.in_units("%", 1), *rules.index[0]
+
+
+def recommend(run: Run, engine: str, found: PairCosts) -> tuple[list[str], str]:
+    """What an engine is told of a pair: sentences that say why, and the lines of `commands`."""
+    settings, pair, rule = run.manifest["profile"], run.manifest["pair"], rule_of(run, engine)
+    has_one_vocabulary = pair["draft"]["tokens_said"] >= pair["shared_vocabulary"]
+    notes, values = [f"costs: {found.source}"], {}
+    # vLLM takes the draft's best tokens, or draws them from the whole q
+    if engine == "vllm" and rule == "point-mass" and OFF.items() <= settings.items():
+        more = drawn_drafts(run)
+        if has_one_vocabulary and (ways := DRAWING.get(more.verdict())):
+            values["drawing"], rule = ways
+            notes.append(f"a first token that is drawn is accepted {more} more often than the best")
+    # as many tokens as pay, for one request and for several at a time
+    best = partial(
+        choose.best_gamma, run.trace, rule=rule, max_new_tokens=settings["max_new_tokens"]
+    )
+    gamma, said = best(costs=found.costs)
+    measured = found.costs.sizes[-1] // (LONGEST + 1) if found.runs else 0
+    of_several = [
+        [n, 2 * n - 1, best(costs=of_batch(found.costs, n), longest=LONGEST)[0]]
+        for n in (2, 4, 8, 16, 32)
+        if n <= measured
+    ]
+    known = of_several or "not known, because notebook 10 has not measured this pair here"
+    notes.append(f"gamma of several requests at a time, as [from, to, gamma]: {known}")
+    # a draft may end where it is unsure
+    if gamma and rule == "greedy" and engine in KEEPS and has_one_vocabulary:
+        profile = profile_of(run).replace(traces=f"data/traces/{settings['name']}")
+        if chained := recorded_run(profile, "chain"):
+            gain, *its = stop_rule(chained, found.costs, KEEPS[engine])
+            notes.append(
+                f"ending drafts where the draft is unsure: {gain} faster than the best gamma"
+            )
+            if gain.verdict() == ABOVE:
+                values["threshold"], gamma = its
+    return [said, *notes], commands(run, engine, gamma, **values)
+
+
+def commands(run: Run, engine: str, gamma: int, **more: object) -> str:
     """The shell or Python lines that run the pair with chains of `gamma` tokens; '' for gamma = 0,
     because a server drafts nothing by default. ValueError for a name with control characters.
     """
@@ -264,7 +343,7 @@ def commands(run: Run, engine: str, gamma: int) -> str:
         if is_other:
             values |= {"common": f"{common:,}", "both": [pair[name]["path"] for name in MODELS]}
         values["own_vocabularies"] = is_other or len({*vocabularies(run)}) > 1 or None
-    return _written(engine, gamma, values)
+    return _written(engine, gamma, values | more)
 
 
 def commands_of_log(engine: str, gamma: int) -> str:
@@ -278,7 +357,12 @@ def _written(engine: str, gamma: int, values: Facts) -> str:
     """The lines of an engine without those that lack a value; '' for gamma = 0. ValueError for a
     name with control characters, which a terminal would obey.
     """
-    of_chains = {"method": "draft_model", "algorithm": "STANDALONE", "gamma": gamma}
+    of_chains = {
+        "method": "draft_model",
+        "algorithm": "STANDALONE",
+        "gamma": gamma,
+        "threshold": 0.0,
+    }
     given = {name: value for name, value in (of_chains | values).items() if value is not None}
     texts = Texts(**{name + end: way(given[name]) for name in given for end, way in WAYS.items()})
     lines = ENGINES[engine](texts).splitlines() if gamma else []

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from speclab.cost import Costs
@@ -75,6 +76,16 @@ def mean_costs(rows: pd.DataFrame) -> Costs:
     target_ms, o_chain, o_tree = rows[["target_ms", "o_chain", "o_tree"]].mean()
     sizes, draft, verify = map(tuple, (by_size.index, by_size["c"], by_size["v"]))
     return Costs(target_ms, sizes, draft, verify, o_chain, o_tree)
+
+
+def of_batch(costs: Costs, batch: int) -> Costs:
+    """The costs for one request of a full batch, in its share of a plain pass of the batch: of a
+    pass over n tokens of each request if one over n * batch tokens was measured.
+    """
+    sizes, one = range(1, costs.sizes[-1] // batch + 1), costs.v(batch)
+    draft, verify = (tuple(ratio(batch * np.array(sizes)) / one) for ratio in (costs.c, costs.v))
+    loops = costs.loop(True) / one, costs.loop(False) / one  # once per batch
+    return Costs(costs.target_ms * one / batch, tuple(sizes), draft, verify, *loops)
 
 
 def timing_runs(weights: Mapping[str, str]) -> tuple[pd.DataFrame, bool]:
