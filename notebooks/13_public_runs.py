@@ -64,7 +64,6 @@ from speclab.study import runs
 from speclab.lab.starts import replay_starts, sums_of_starts
 
 RUNS = []
-READS = ["data/atlas", "data/traces/smollm", "data/traces/qwen-coder"]
 
 # %%
 ctx = notebook.start("13_public_runs", profile, overrides)

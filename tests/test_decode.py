@@ -56,6 +56,11 @@ SAMPLED = [
     ("rejection", "chain:2+lookup:2", None),
     ("point-mass", "chain:2+lookup:2", None),
     ("rejection", "lookup:1", None),
+    ("block", "chain:3", None),
+    ("block", "chain:3", KEPT),
+    ("block", "chain:2+lookup:2", None),
+    ("exact-match", "chain:3", None),
+    ("exact-match", "tree:2,2", None),
 ]
 DRAWS = [500, pytest.param(4000, marks=pytest.mark.slow)]
 TREES = [(3, 2, 8), (2, 4), (4, 2), (5, 2, 16)]
@@ -248,9 +253,10 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
 @pytest.mark.parametrize(
     ("rule", "shape", "sampling", "words"),
     [
-        ("rejection", "tree:3,2,8", WARM, "needs a chain"),
-        ("without-replacement", "dynamic:3,2,8", WARM, "needs a static tree"),
+        ("block", "tree:3,2,8", WARM, "rejection and block need a chain"),
+        ("without-replacement", "dynamic:3,2,8", WARM, "and exact-match a static tree"),
         ("rejection", "chain:3", GREEDY, "temperature 0.0: greedy needs"),
+        ("exact-match", "chain:3", GREEDY, "temperature 0.0: greedy needs"),
         ("typical", "chain:3", WARM, "lossless rules are greedy, rejection"),
         ("greedy", "dynamic:3,2", GREEDY, "dynamic:DEPTH,BRANCHES,BUDGET"),
     ],

@@ -215,9 +215,9 @@ def test_a_head_is_the_draft_of_a_profile_of_its_own(random_folders, random_pair
     profile = profile_of(*random_folders).replace(drafts=(ModelSpec(str(head)),))
     with pytest.raises(ValueError, match=f"{head}: it is a trained head.*use a causal"):
         loaded(random_pair, profile, head)
-    *_, row, _, disk = doctor.examine(profile)
-    assert row.startswith(f"do  drafts.0: drafts.0 {head}: it is a trained head")
-    assert "-> use a causal language model" in row and "disk" in disk
+    said, _ = doctor.report(profile)
+    [row] = re.findall(rf"do  drafts.0: drafts.0 {head}: it is a trained head.*\n.*", said)
+    assert "-> use a causal language model" in row and " disk: " in said
 
 
 def test_a_tokenizer_that_cannot_be_compared_is_named(random_folders, random_pair, tmp_path):
