@@ -459,7 +459,7 @@ machines = {"measured costs": costs, f"assumed, v(n) = max(1, n / {knee})": assu
 parts = {}
 for machine, known in machines.items():
     for batch in batches:
-        of_batch = timing_runs.of_batch(extended(known, batch * most), batch)
+        of_batch = replace(extended(known, batch * most), batch=batch)
         by_prompt = choose.prompt_costs(counted, drafting, of_batch)
         parts[machine, batch] = choose.fastest_rows(choose.best_setting(by_prompt, 500))
 crowd = stack(parts, ["machine", "batch"]).rename(columns={"speedup": "estimate"})

@@ -5,24 +5,29 @@ input and the recommendation.
 import ast
 import copy
 import json
+import re
 import shutil
 import subprocess
 from dataclasses import asdict, replace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
 from conftest import edit_json, random_network, save_random_llama
 from test_choose import COSTS, random_trace, trace_of
+from test_stopping import nodes_of, sure
 from test_translated import DRAFT as OTHER
 from test_translated import TARGET as ONE
+from transformers.generation import candidate_generator
 from transformers.generation.candidate_generator import AssistantToTargetTranslator
 
 from speclab.__main__ import main
 from speclab.cli import export
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
-from speclab.lab import choose
+from speclab.lab import choose, stopping
 from speclab.logs import logs
 from speclab.models.vocabularies import spelling_of
 from speclab.sampling import Sampling, entropy
@@ -30,7 +35,7 @@ from speclab.shapes import parse_shape
 from speclab.study import timing_runs
 from speclab.study.pairs import load_pair
 from speclab.study.profiles import MODELS, ROOT, load_profile
-from speclab.study.runs import encoded_prompts, record_run, texts_of
+from speclab.study.runs import encoded_prompts, of_kind, record_run, texts_of
 
 TARGET, DRAFT = "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "Qwen/Qwen2.5-0.5B-Instruct"
 AT, OF = ("e9c932ac1893a49ae0fc497ad6e1e86e2e39af20", "7ae557604adf67be50417f59c2c2f167def9a775")
@@ -122,12 +127,12 @@ def asking(short_profile, tmp_path_factory):
     return profile
 
 
-def of_printed(run, gamma):
+def of_printed(run, gamma, **more):
     """The target and the draft that the printed lines of transformers load, and how `generate`
     continues a prompt as the last line says.
     """
     made = {}
-    text = export.commands(run, "transformers", gamma)
+    text = export.commands(run, "transformers", gamma, **more)
     exec(text, made)
     call = text.rpartition("# then: ")[2]
 
@@ -307,6 +312,147 @@ def test_a_gamma_of_few_prompts_is_not_plain_for_want_of_intervals(a, b):
     gamma, said = choose.best_gamma(trace_of(texts), Costs.assumed(0.1), "greedy", None)
     assert gamma == 8
     assert ("too few prompts for an interval" in said) == (a + b < 5) == ("[" not in said)
+
+
+# ---- several requests, drawn drafts, drafts that end early ---------------------------------------
+
+# passes over up to 8 tokens take as long as over one; the chain that is fastest where all is right
+WIDE = Costs(1.0, (1, 8, 64), (0.1, 0.1, 0.8), (1.0, 1.0, 8.0))
+FASTEST = {1: 7, 2: 3, 4: 1, 7: 1}
+
+
+def planted(run, nodes=None, **columns):
+    """A run with other columns in its trace, and other nodes."""
+    run = replace(run)  # without what was read of it
+    frame = export.load_run(run.folder).trace.assign(**columns)
+    vars(run).update({"trace": frame, "nodes": nodes} if nodes is not None else {"trace": frame})
+    return run
+
+
+def recommended(run, engine, costs=COSTS, runs=()):
+    notes, lines = export.recommend(run, engine, timing_runs.PairCosts(costs, runs, "known."))
+    return "\n".join(notes), lines
+
+
+def test_gamma_by_requests_at_a_time(tiny):
+    right = planted(tiny, draft_rank=0)
+    said, lines = recommended(right, "tensorrt-llm", WIDE, runs=(WIDE,))
+    assert f"gamma by requests at a time: {FASTEST}" in said and "has measured no" not in said
+    assert "max_draft_len: 7" in lines
+    said, _ = recommended(right, "tensorrt-llm", WIDE)
+    assert "gamma by requests at a time: {1: 7}; for more, notebook 10 has measured no" in said
+
+
+@pytest.mark.parametrize("batch", FASTEST)
+def test_the_fastest_chain_of_a_batch_by_hand(batch):
+    """A pass over n tokens takes 1, and n / 8 beyond 8; the draft's a tenth of that."""
+    passes = {n: max(1, n / 8) for n in range(1, 65)}
+    speed = {
+        gamma: (gamma + 1) / (gamma * passes[batch] / 10 + passes[batch * (gamma + 1)])
+        for gamma in range(1, 9)
+    }
+    assert max(speed, key=speed.get) == FASTEST[batch] and max(speed.values()) > 1
+
+
+DRAWN = "drawn minus the draft's best: "
+
+
+@pytest.mark.parametrize(
+    ("more", "way", "difference", "rule"),
+    [
+        (0.1, "probabilistic", "+10.0 points [", "rejection"),
+        (-0.1, "greedy", "\N{MINUS SIGN}10.0 points [", "point-mass"),
+        (0.0, "", "", "point-mass"),
+    ],
+)
+def test_vllm_drafts_in_the_way_that_is_accepted_more(more, way, difference, rule):
+    sampled = export.run_named("tiny/sampled")
+    best = sampled.trace["top_draft_p"].str[0]
+    number, _ = pd.factorize(sampled.trace["prompt_id"])
+    coin = np.where(number % 2, 0.05, -0.05)  # every second prompt
+    run = planted(sampled, overlap=best + more + coin)
+    cheap = Costs.assumed(0.05)
+    said, lines = recommended(run, "vllm", cheap)
+    assert (DRAWN + difference in said) == ("draft_sample_method" in lines) == bool(way)
+    assert not way or f'"draft_sample_method": "{way}"' in lines
+    # the chain is as long as this way of drafting makes it worth
+    assert said.startswith(choose.best_gamma(run.trace, cheap, rule, 64)[1])
+
+
+def test_where_nothing_is_said_of_drawn_drafts(tiny):
+    sampled = export.run_named("tiny/sampled")
+    of_top = copy.deepcopy(sampled)
+    of_top.manifest["profile"] |= {"top_k": 9}
+    for run, engine in (
+        (tiny, "vllm"),  # T = 0
+        (of_top, "vllm"),  # vLLM draws from the whole q
+        (of_two(sampled, temperature=1.0), "vllm"),
+        (sampled, "sglang"),
+    ):
+        said, lines = recommended(run, engine)
+        assert DRAWN not in said and "draft_sample_method" not in lines
+    assert DRAWN in recommended(sampled, "vllm")[0], "and where something is"
+
+
+EARLY = "ending it where it is unsure is "
+THRESHOLDS = {
+    "llama.cpp": "--spec-draft-p-min {}",
+    "transformers": "assistant_confidence_threshold={},",
+}
+
+
+def chains_of(is_sure):
+    """Nodes of kind `chain`: drafts that are right for 0 to 4 tokens, and sure exactly as far, or
+    equally sure of every token.
+    """
+    rng = np.random.default_rng(1)
+    texts = {}
+    for name in range(12):
+        runs = rng.integers(0, 5, 30).tolist()
+        texts[f"{name}"] = "code", [sure(n) if is_sure else (n, [0.9] * 4) for n in runs]
+    return nodes_of(texts)
+
+
+@pytest.mark.parametrize("engine", export.KEEPS)
+@pytest.mark.parametrize("is_sure", [True, False])
+def test_a_draft_ends_early_where_that_is_faster(tiny, monkeypatch, engine, is_sure):
+    chained = planted(tiny, chains_of(is_sure))
+    monkeypatch.setattr(export, "recorded_run", lambda *_: chained)
+    said, lines = recommended(tiny, engine)
+    threshold = re.search(THRESHOLDS[engine].replace("{}", r"([\d.]+)"), lines)[1]
+    assert EARLY in said
+    assert ("a draft ends where it is unsure or after 4 tokens" in said) == is_sure
+    assert (0.1 < float(threshold) <= 0.9) if is_sure else threshold == "0.0"
+
+
+def test_where_no_early_end_is_tried(tiny, monkeypatch):
+    chained = planted(tiny, chains_of(True))
+    sampled = export.run_named("tiny/sampled")
+    monkeypatch.setattr(export, "recorded_run", lambda *_: chained)
+    assert EARLY in recommended(tiny, "llama.cpp")[0]
+    expensive = Costs.assumed(9)
+    assert EARLY not in recommended(tiny, "llama.cpp", expensive)[0], "where no draft pays"
+    for run, engine in ((tiny, "vllm"), (sampled, "llama.cpp"), (of_two(tiny), "transformers")):
+        assert EARLY not in recommended(run, engine)[0]
+    monkeypatch.setattr(export, "recorded_run", lambda *_: None)
+    said, lines = recommended(tiny, "llama.cpp")
+    assert EARLY not in said and "--spec-draft-p-min 0.0" in lines, "without a run of kind chain"
+
+
+def test_transformers_keeps_the_token_that_it_is_unsure_of(asking, tmp_path, monkeypatch):
+    """The replay has the same target passes. (With scikit-learn it would change the threshold.)"""
+    monkeypatch.setattr(candidate_generator, "is_sklearn_available", lambda: False)
+    chained = record_run(of_kind(asking, "chain"), tmp_path / "chain", kind="chain")
+    starts, read = stopping.chains(chained.nodes, asking.max_new_tokens), []
+    threshold = float(starts["confidence_1"].median())
+    target, generate = of_printed(chained, 4, threshold=threshold)
+    target.register_forward_pre_hook(lambda *_: read.append(1))
+    for prompt in encoded_prompts(asking):
+        read.clear()
+        generate(prompt)
+        own = starts[starts["prompt_id"] == prompt.prompt_id].reset_index(drop=True)
+        kept = stopping.totals(stopping.stopped(own, threshold, 4, keeps=True), COSTS)
+        assert len(read) == kept["target_passes"].item()
 
 
 # ---- from a log ----------------------------------------------------------------------------------

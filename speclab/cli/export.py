@@ -8,11 +8,13 @@ import json
 import math
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 
 from speclab import score, stats
 from speclab.cost import Costs
@@ -22,7 +24,7 @@ from speclab.models.folder import ModelFolder
 from speclab.plain import Facts, ModelSpec, shown
 from speclab.study.profiles import MODELS, ROOT, load_profile
 from speclab.study.runs import Run, RunError, load_run, profile_of, recorded_run
-from speclab.study.timing_runs import PairCosts, of_batch
+from speclab.study.timing_runs import PairCosts
 
 OFF = {"top_k": 0, "top_p": 1}  # not sent: some servers refuse a top_k of 0
 MISSING = "\0"  # stands for a value that is not known; a line with it is not printed
@@ -200,7 +202,8 @@ APART = {"llama.cpp": 128, "transformers": 0}
 KEEPS = {"llama.cpp": False, "transformers": True}
 # vLLM's name of the way to draft that is accepted more often, and its rule
 DRAWING = {ABOVE: ("probabilistic", "rejection"), BELOW: ("greedy", "point-mass")}
-LONGEST = 7  # the longest chain that is tried for several requests at a time
+BATCHES = (1, 2, 4, 7)  # requests at a time: their chains of up to 8 tokens fill 63 of 64 places
+UNMEASURED = "; for more, notebook 10 has measured no costs of this pair"
 
 
 # ---- of a run and of a log -----------------------------------------------------------------------
@@ -249,65 +252,63 @@ def vocabularies(run: Run) -> list[int]:
     return [size if isinstance(size, int) else shared for size in sizes]
 
 
-def drawn_drafts(run: Run) -> Estimates:
-    """How much more often a draft that is drawn from q is accepted than the draft's best token, at
-    the first token of a block above T = 0: the mean of alpha - top_mass[1], over all prompts.
-    """
-    best = np.stack(run.trace["top_draft_p"])[:, 0]
-    rows = choose.choose_for_all(run.trace.assign(more=run.trace["overlap"] - best))
-    more = stats.by_domain(rows, score.mean_of("more")).at(domain=score.POOLED)
-    return more.in_units("points", 1)
-
-
-def stop_rule(chained: Run, costs: Costs, keeps: bool) -> tuple[Estimates, float, int]:
+def stop_rule(
+    starts: pd.DataFrame, costs: Costs, keeps: bool
+) -> tuple[Estimates, tuple[float, int]]:
     """How much faster the best stop rule is than the best gamma, both fitted on other prompts, and
-    the threshold and limit that most prompts get. chained: a run of kind `chain`.
+    the threshold and limit that most prompts get. starts: of `stopping.chains`.
     """
-    limit = chained.manifest["profile"]["max_new_tokens"]
-    # a server has one rule for all prompts, so they are one domain
-    starts = stopping.chains(chained.nodes, limit).assign(domain=stats.UNNAMED)
+    starts = starts.assign(domain=stats.UNNAMED)  # a server has one rule for all prompts
     methods = stopping.FIXED, stopping.CONFIDENCE
     fixed, best = (stopping.fit_rule(starts, costs, name, keeps=keeps) for name in methods)
     speed = choose.speeds({"fixed": fixed, "best": best})
-    gain = speed.table({"": speed["best"] / speed["fixed"] - 1}).at(domain=score.POOLED)
+    gain = speed.table({"": speed["best"] / speed["fixed"] - 1})
     rules = best.judged[["threshold", "limit"]].value_counts()
-    return gain.in_units("%", 1), *rules.index[0]
+    return gain.at(domain=score.POOLED), rules.index.tolist()[0]
 
 
 def recommend(run: Run, engine: str, found: PairCosts) -> tuple[list[str], str]:
     """What an engine is told of a pair: sentences that say why, and the lines of `commands`."""
     settings, pair, rule = run.manifest["profile"], run.manifest["pair"], rule_of(run, engine)
-    has_one_vocabulary = pair["draft"]["tokens_said"] >= pair["shared_vocabulary"]
-    notes, values = [f"costs: {found.source}"], {}
-    # vLLM takes the draft's best tokens, or draws them from the whole q
-    if engine == "vllm" and rule == "point-mass" and OFF.items() <= settings.items():
-        more = drawn_drafts(run)
-        if has_one_vocabulary and (ways := DRAWING.get(more.verdict())):
-            values["drawing"], rule = ways
-            notes.append(f"a first token that is drawn is accepted {more} more often than the best")
-    # as many tokens as pay, for one request and for several at a time
-    best = partial(
-        choose.best_gamma, run.trace, rule=rule, max_new_tokens=settings["max_new_tokens"]
-    )
-    gamma, said = best(costs=found.costs)
-    measured = found.costs.sizes[-1] // (LONGEST + 1) if found.runs else 0
-    of_several = [
-        [n, 2 * n - 1, best(costs=of_batch(found.costs, n), longest=LONGEST)[0]]
-        for n in (2, 4, 8, 16, 32)
-        if n <= measured
-    ]
-    known = of_several or "not known, because notebook 10 has not measured this pair here"
-    notes.append(f"gamma of several requests at a time, as [from, to, gamma]: {known}")
-    # a draft may end where it is unsure
-    if gamma and rule == "greedy" and engine in KEEPS and has_one_vocabulary:
-        profile = profile_of(run).replace(traces=f"data/traces/{settings['name']}")
-        if chained := recorded_run(profile, "chain"):
-            gain, *its = stop_rule(chained, found.costs, KEEPS[engine])
+    has_one_vocabulary = run.by_start or pair["draft"]["tokens_said"] >= pair["shared_vocabulary"]
+    notes = [f"costs: {found.source}"]
+    values: Facts = {}
+    # vLLM takes the draft's best tokens, or draws them from the whole q: top_mass[1] or alpha
+    if (
+        engine == "vllm"
+        and rule == "point-mass"
+        and has_one_vocabulary
+        and OFF.items() <= settings.items()
+    ):
+        best = np.stack(run.trace["top_draft_p"])[:, 0]
+        rows = run.trace.assign(more=run.trace["overlap"] - best)
+        more = stats.by_domain(rows, score.mean_of("more")).at(domain=score.POOLED)
+        if more.verdict() in DRAWING:
+            values["drawing"], rule = DRAWING[more.verdict()]
             notes.append(
-                f"ending drafts where the draft is unsure: {gain} faster than the best gamma"
+                "acceptance of a block's first token, drawn minus the draft's best: "
+                f"{more.in_units('points', 1)}"
             )
-            if gain.verdict() == ABOVE:
-                values["threshold"], gamma = its
+    # as many tokens as pay, for one request and, where it was measured, for several at a time
+    limit = settings["max_new_tokens"]
+    best_for = {
+        batch: choose.best_gamma(run.trace, replace(found.costs, batch=batch), rule, limit)
+        for batch in (BATCHES if found.runs else [1])
+    }
+    gamma, said = best_for[1]
+    by_batch = {batch: each for batch, (each, _) in best_for.items()}
+    notes.append(f"gamma by requests at a time: {by_batch}{'' if found.runs else UNMEASURED}")
+    # a draft may end where it is unsure
+    can_stop = gamma and rule == "greedy" and engine in KEEPS and has_one_vocabulary
+    if can_stop and (chained := recorded_run(profile_of(run), "chain")):
+        gain, its = stop_rule(stopping.chains(chained.nodes, limit), found.costs, KEEPS[engine])
+        is_faster = gain.verdict() == ABOVE
+        if is_faster:
+            values["threshold"], gamma = its
+        notes.append(
+            f"a draft ends {'where it is unsure or ' * is_faster}after {gamma} tokens: ending it "
+            f"where it is unsure is {gain.in_units('%', 1)} faster than the best gamma"
+        )
     return [said, *notes], commands(run, engine, gamma, **values)
 
 

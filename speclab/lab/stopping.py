@@ -66,8 +66,8 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
 def stopped(
     starts: pd.DataFrame, threshold: float, limit: int, keeps: bool = False
 ) -> pd.DataFrame:
-    """`shapes.StopRule` on a chain of `limit` tokens: stop before a token whose confidence is below
-    the threshold; with `keeps`, after it.
+    """`Shape.stop` on a chain of `limit` tokens: stop before a token whose confidence is below the
+    threshold; with `keeps`, after it.
     """
     most = starts["room"].clip(upper=limit)
     going = starts.filter(regex="^confidence_").to_numpy() >= threshold

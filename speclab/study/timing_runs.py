@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from speclab.cost import Costs
+from speclab.estimates import counted
 from speclab.study import runs
 from speclab.study.profiles import ROOT
 from speclab.study.runs import Run, written
@@ -78,16 +78,6 @@ def mean_costs(rows: pd.DataFrame) -> Costs:
     return Costs(target_ms, sizes, draft, verify, o_chain, o_tree)
 
 
-def of_batch(costs: Costs, batch: int) -> Costs:
-    """The costs for one request of a full batch, in its share of a plain pass of the batch: of a
-    pass over n tokens of each request if one over n * batch tokens was measured.
-    """
-    sizes, one = range(1, costs.sizes[-1] // batch + 1), costs.v(batch)
-    draft, verify = (tuple(ratio(batch * np.array(sizes)) / one) for ratio in (costs.c, costs.v))
-    loops = costs.loop(True) / one, costs.loop(False) / one  # once per batch
-    return Costs(costs.target_ms * one / batch, tuple(sizes), draft, verify, *loops)
-
-
 def timing_runs(weights: Mapping[str, str]) -> tuple[pd.DataFrame, bool]:
     """All timing runs of two models, and whether the kit ships them: those that the kit ships, else
     a reader's own on this kind of machine, with the device of the latest. No rows if there are
@@ -96,10 +86,10 @@ def timing_runs(weights: Mapping[str, str]) -> tuple[pd.DataFrame, bool]:
     for folder in (SHIPPED, runs.RUNS / FOLDER):
         files = map(read_file, sorted(folder.glob("*.csv")))
         rows = pd.concat([pd.DataFrame(columns=COLUMNS), *files], ignore_index=True)
-        rows = rows[(rows["target"] == weights["target"]) & (rows["draft"] == weights["draft"])]
+        rows = rows.query("target == @weights['target'] and draft == @weights['draft']")
         if folder != SHIPPED:
             rows = rows[rows["machine"] == this_machine()]
-            latest = rows["device"][rows["when"] == rows["when"].max()]
+            latest = rows.sort_values("when")["device"].tail(1)
             rows = rows[rows["device"].isin(latest)]
         if len(rows):
             break
@@ -112,21 +102,21 @@ def costs_for(run: Run, c: float | None = None) -> PairCosts:
     """
     rows, is_shipped = timing_runs(run.manifest["weights"])
     if c is not None or rows.empty:
-        is_assumed, c = c is None, ASSUMED_C if c is None else c
-        source = f"those of c = {c:.3g}, with v = 1 and o = 0."
-        if is_assumed:
+        if c is None:
+            c = ASSUMED_C
             source = f"assumed: c = {c}, v = 1 and o = 0. Notebook 10 measures them."
+        else:
+            source = f"those of c = {c:.3g}, with v = 1 and o = 0."
         return PairCosts(Costs.assumed(c), (), source)
     each = tuple(mean_costs(own) for _, own in rows.groupby("when"))
     costs = mean_costs(rows)
-    count = f"{len(each)} timing run{'s' * (len(each) > 1)}"
-    first, last = (when.partition("T")[0] for when in (rows["when"].min(), rows["when"].max()))
+    first, last = rows["when"].str[:10].agg(["min", "max"])
     days = first if first == last else f"{first} to {last}"
     where = "that the kit ships" if is_shipped else "on this machine"
     n = min(5, costs.sizes[-1])
     source = (
-        f"the means of {count} {where} ({rows['machine'].iloc[0]}, {rows['device'].iloc[0]}, "
-        f"{days}). c = {costs.c():.3f}, v({n}) = {costs.v(n):.2f}, and o = "
-        f"{costs.loop(True):.2f} for a chain."
+        f"the means of {counted(len(each), 'timing run')} {where} ({rows['machine'].iloc[0]}, "
+        f"{rows['device'].iloc[0]}, {days}). c = {costs.c():.3f}, v({n}) = {costs.v(n):.2f}, and "
+        f"o = {costs.loop(True):.2f} for a chain."
     )
     return PairCosts(costs, each, source)
