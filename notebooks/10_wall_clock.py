@@ -435,17 +435,17 @@ ctx.table(
 
 # %%
 def extended(costs, most):
-    """The costs with passes of up to `most` tokens, in a straight line from the largest measured."""
+    """The costs with passes of up to `most` tokens: a straight line goes on from the largest."""
     last = costs.sizes[-1]
     if most <= last:
         return costs
-    further = [most]
+    further = []
     for ratio in (costs.c, costs.v):
         rise = max(ratio(last) - ratio(last // 2), 0.0)  # noise makes no pass cheaper
         further.append(float(ratio(last) + rise * (most - last) / (last - last // 2)))
-    longer = zip((costs.sizes, costs.draft, costs.verify), further)
-    sizes, draft, verify = ((*known, end) for known, end in longer)
-    return replace(costs, sizes=sizes, draft=draft, verify=verify)
+    draft = *costs.draft, further[0]
+    verify = *costs.verify, further[1]
+    return replace(costs, sizes=(*costs.sizes, most), draft=draft, verify=verify)
 
 
 # %%

@@ -688,5 +688,5 @@ ctx.answer(
 # said by depth.</details>
 #
 # ## What this does not show
-# Time: tokens per target pass are no speed-up. Sampling, the depth of newer targets, EAGLE's tree on
-# Llama-3.1-8B, and other prompts. Next: [14](14_your_log.ipynb) reads a log of your own decoder.
+# Time: tokens per target pass are no speed-up. Sampling, the depth of newer targets, EAGLE's tree
+# on Llama-3.1-8B, and other prompts. Next: [14](14_your_log.ipynb) reads a log of your own decoder.
