@@ -203,7 +203,6 @@ KEEPS = {"llama.cpp": False, "transformers": True}
 # vLLM's name of the way to draft that is accepted more often, and its rule
 DRAWING = {ABOVE: ("probabilistic", "rejection"), BELOW: ("greedy", "point-mass")}
 BATCHES = (1, 2, 4, 7)  # requests at a time: their chains of up to 8 tokens fill 63 of 64 places
-UNMEASURED = "; for more, notebook 10 has measured no costs of this pair"
 
 
 # ---- of a run and of a log -----------------------------------------------------------------------
@@ -293,11 +292,12 @@ def recommend(run: Run, engine: str, found: PairCosts) -> tuple[list[str], str]:
     limit = settings["max_new_tokens"]
     best_for = {
         batch: choose.best_gamma(run.trace, replace(found.costs, batch=batch), rule, limit)
-        for batch in (BATCHES if found.runs else [1])
+        for batch in (BATCHES if found.runs else BATCHES[:1])
     }
     gamma, said = best_for[1]
-    by_batch = {batch: each for batch, (each, _) in best_for.items()}
-    notes.append(f"gamma by requests at a time: {by_batch}{'' if found.runs else UNMEASURED}")
+    if found.runs:
+        by_batch = {batch: each for batch, (each, _) in best_for.items()}
+        notes.append(f"gamma by requests at a time: {by_batch}")
     # a draft may end where it is unsure
     can_stop = gamma and rule == "greedy" and engine in KEEPS and has_one_vocabulary
     if can_stop and (chained := recorded_run(profile_of(run), "chain")):
