@@ -26,8 +26,7 @@ def test_the_leaderboard_s_numbers(run, expected):
 def test_every_run_is_there_is_small_and_has_its_licence():
     table = atlas.runs()
     assert set(atlas.answers()["run"]) == set(table["run"])
-    licences = set(table["licence"].str.replace(r" \(.*", "", regex=True))
-    assert licences == {"Apache-2.0", "MIT", "CC BY 4.0"}
+    assert table["licence"].str.match(r"(Apache-2\.0|MIT|CC BY 4\.0) \(").all()
     assert atlas.TABLE.stat().st_size < 2_000_000
     assert not {"turns", "texts", "prompt"} & set(atlas.answers())
 
@@ -46,8 +45,7 @@ def test_passes_and_sums_are_the_same_numbers(run):
 
 
 def test_plain_runs_emit_one_token_per_pass():
-    plain = atlas.runs().query("method == 'plain'")["run"]
-    rows = atlas.answers().query("run in @plain")
+    rows = atlas.answers().merge(atlas.runs().query("method == 'plain'")[["run"]])
     assert rows["run"].nunique() == 9 and (rows["tokens"] == rows["passes"]).all()
 
 
@@ -60,24 +58,20 @@ def test_runs_that_cannot_be_read_by_pass():
 
 # ---- users' own cards: totals of llama.cpp -------------------------------------------------------
 
-# accepted and drafted tokens that the source counts, and the texts that differ from the plain ones
-POOLED = {
-    "coder-5060ti": ("plain-5060ti", 2103, 3844, 6),
-    "coder-1080ti": ("plain-1080ti", 2096, 3840, 6),
-    "coder-m3-max": ("plain-m3-max", 2098, 3968, 3),
-    "dflash-f16": ("plain-27b", 102, 1971, 5),
-    "dflash-q4km": ("plain-27b", 103, 1967, 5),
+POOLED = {  # accepted and drafted tokens that the source counts
+    "coder-5060ti": [2103, 3844],
+    "coder-1080ti": [2096, 3840],
+    "coder-m3-max": [2098, 3968],
+    "dflash-f16": [102, 1971],
+    "dflash-q4km": [103, 1967],
 }
 
 
-@pytest.mark.parametrize("run", POOLED)
-def test_the_pooled_numbers_of_users_own_cards(run):
-    plain, accepted, drafted, differing = POOLED[run]
-    first = atlas.answers().query("turn == 0").astype({"run": str}).set_index(["run", "prompt_id"])
-    rows, others = first.loc[run], first.loc[plain]
-    assert (rows["tokens"] - rows["passes"]).sum() == accepted
-    assert rows["drafted"].sum() == drafted
-    assert (rows["text"] != others["text"]).sum() == differing
+def test_the_pooled_numbers_of_users_own_cards():
+    rows = atlas.answers().query("turn == 0 and drafted > 0").astype({"run": str})
+    rows["accepted"] = rows["tokens"] - rows["passes"]
+    sums = rows.groupby("run")[["accepted", "drafted"]].sum()
+    assert sums.T.to_dict("list") == POOLED
 
 
 def test_passes_after_the_prompt_s_are_those_that_the_server_counted():

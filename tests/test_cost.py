@@ -25,9 +25,6 @@ def test_a_request_in_a_batch_pays_its_share_of_the_batch():
     """Passes are b times as wide, the loop is made once, and the unit is a pass over b tokens."""
     of_4 = replace(COSTS, batch=4)
     assert of_4.of_chain(1) == pytest.approx((0.22 + 1.3 + 0.1) / 1.1)
-    assert of_4.loop(chain=False) == pytest.approx(0.4 / 1.1)
-    with pytest.raises(ValueError, match="12 tokens was not measured"):
-        of_4.of_chain(2)
 
 
 def test_leviathans_example_and_its_ceiling():

@@ -85,19 +85,6 @@ def test_the_threshold_itself_does_not_stop():
     assert [rows["drafted"].iloc[0] for rows in planned] == [2, 1, 1, 0]
 
 
-def test_a_rule_may_keep_the_token_that_it_is_unsure_of():
-    starts = stopping.chains(nodes_of(TEN), 10)
-    rule = stopping.stopped(starts, 0.5, 4, keeps=True)
-    # at the places of the test above: a draft of as many tokens as passes
-    assert walked(rule, "start", "drafted", "draft_passes", "accepted", "emitted") == [
-        [0, 4, 4, 3, 4],
-        [4, 3, 3, 2, 3],
-        [7, 3, 3, 3, 3],
-    ]
-    free = stopping.stopped(starts, 0.0, 4)
-    assert stopping.stopped(starts, 0.0, 4, keeps=True).equals(free), "nothing stops"
-
-
 # ---- the decoder and the replay as references ----------------------------------------------------
 
 

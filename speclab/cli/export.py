@@ -82,9 +82,9 @@ def _vllm(its: Texts) -> str:
     # @01ed47b; use_heterogeneous_vocab since 0.25.1. With --generation-config vllm the model's
     # generation_config.json gives its end tokens only. docs/features/speculative_decoding/eagle.md
     # and issue #54526: some releases guess a head's layers. Two vocabularies: vllm/v1/spec_decode/
-    # vocab_mapping.py @0f17ee0 and #38174; the draft proposes its best tokens, above T = 0 too.
-    # draft_sample_method (#40269) is greedy where nothing is said; drafts that are drawn have the
-    # request's temperature without its top_k and top_p (#56724)
+    # vocab_mapping.py @0f17ee0 and #38174; the draft proposes its best tokens, above T = 0 too, and
+    # another draft_sample_method is refused. It (#40269, 2026-05-14) is greedy where nothing is
+    # said; drawn drafts have the request's temperature without its top_k and top_p (#56724)
     return f"""\
 # compare the server's acceptance with the recording's: some releases ignore the head's {its.layers}
 # expect a lower acceptance: the draft reads all but {its.common} tokens as one unknown token there
@@ -135,8 +135,8 @@ def _transformers(its: Texts) -> str:
     # fills what a call leaves open from generation_config.json, of the draft too: so both get
     # settings of their own. Where fewer than gamma tokens fit it drafts one less, for the bonus.
     # Two vocabularies, at T = 0: AssistedCandidateGeneratorDifferentTokenizers, which writes text.
-    # A draft ends after a token with a probability below the threshold (ConfidenceCriteria), which
-    # update_candidate_strategy changes where scikit-learn is installed
+    # No threshold: a draft would end after the unsure token (ConfidenceCriteria), and where
+    # scikit-learn is installed update_candidate_strategy would change it
     tokenizers = ", tokenizer=of_target, assistant_tokenizer=of_draft" * (its.both != MISSING)
     return f"""\
 from transformers import AutoModelForCausalLM, GenerationConfig
@@ -161,7 +161,7 @@ target.generation_config.eos_token_id = {its.stop_ids_literal}
 draft.generation_config = GenerationConfig(
     num_assistant_tokens={its.gamma},
     num_assistant_tokens_schedule="constant",
-    assistant_confidence_threshold={its.threshold},
+    assistant_confidence_threshold=0.0,
 )
 from transformers import AutoTokenizer  # not only the {its.common} common tokens are drafted here
 of_target, of_draft = map(AutoTokenizer.from_pretrained, {its.both_literal})
@@ -198,8 +198,6 @@ JOIN_VOCABULARIES = ("vllm", "transformers")
 # how far the sizes of the vocabularies may differ, where a check was found: common/speculative.cpp,
 # SPEC_VOCAB_MAX_SIZE_DIFFERENCE; transformers would write the drafts of another tokenizer as text
 APART = {"llama.cpp": 128, "transformers": 0}
-# engines with a stop rule, and whether it keeps the token that ends a draft
-KEEPS = {"llama.cpp": False, "transformers": True}
 # vLLM's name of the way to draft that is accepted more often, and its rule
 DRAWING = {ABOVE: ("probabilistic", "rejection"), BELOW: ("greedy", "point-mass")}
 BATCHES = (1, 2, 4, 7)  # requests at a time: their chains of up to 8 tokens fill 63 of 64 places
@@ -251,15 +249,20 @@ def vocabularies(run: Run) -> list[int]:
     return [size if isinstance(size, int) else shared for size in sizes]
 
 
-def stop_rule(
-    starts: pd.DataFrame, costs: Costs, keeps: bool
-) -> tuple[Estimates, tuple[float, int]]:
+def has_two_vocabularies(run: Run) -> bool:
+    """Whether vLLM has to join the vocabularies: a draft model's is another, or of another size."""
+    pair = run.manifest["pair"]
+    is_other = pair["draft"]["tokens_said"] < pair["shared_vocabulary"]
+    return not run.by_start and (is_other or len({*vocabularies(run)}) > 1)
+
+
+def stop_rule(starts: pd.DataFrame, costs: Costs) -> tuple[Estimates, tuple[float, int]]:
     """How much faster the best stop rule is than the best gamma, both fitted on other prompts, and
     the threshold and limit that most prompts get. starts: of `stopping.chains`.
     """
     starts = starts.assign(domain=stats.UNNAMED)  # a server has one rule for all prompts
     methods = stopping.FIXED, stopping.CONFIDENCE
-    fixed, best = (stopping.fit_rule(starts, costs, name, keeps=keeps) for name in methods)
+    fixed, best = (stopping.fit_rule(starts, costs, name) for name in methods)
     speed = choose.speeds({"fixed": fixed, "best": best})
     gain = speed.table({"": speed["best"] / speed["fixed"] - 1})
     rules = best.judged[["threshold", "limit"]].value_counts()
@@ -268,17 +271,12 @@ def stop_rule(
 
 def recommend(run: Run, engine: str, found: PairCosts) -> tuple[list[str], str]:
     """What an engine is told of a pair: sentences that say why, and the lines of `commands`."""
-    settings, pair, rule = run.manifest["profile"], run.manifest["pair"], rule_of(run, engine)
-    has_one_vocabulary = run.by_start or pair["draft"]["tokens_said"] >= pair["shared_vocabulary"]
+    settings, rule = run.manifest["profile"], rule_of(run, engine)
     notes = [f"costs: {found.source}"]
     values: Facts = {}
     # vLLM takes the draft's best tokens, or draws them from the whole q: top_mass[1] or alpha
-    if (
-        engine == "vllm"
-        and rule == "point-mass"
-        and has_one_vocabulary
-        and OFF.items() <= settings.items()
-    ):
+    is_whole = OFF.items() <= settings.items() and not has_two_vocabularies(run)
+    if engine == "vllm" and rule == "point-mass" and is_whole:
         best = np.stack(run.trace["top_draft_p"])[:, 0]
         rows = run.trace.assign(more=run.trace["overlap"] - best)
         more = stats.by_domain(rows, score.mean_of("more")).at(domain=score.POOLED)
@@ -299,9 +297,9 @@ def recommend(run: Run, engine: str, found: PairCosts) -> tuple[list[str], str]:
         by_batch = {batch: each for batch, (each, _) in best_for.items()}
         notes.append(f"gamma by requests at a time: {by_batch}")
     # a draft may end where it is unsure
-    can_stop = gamma and rule == "greedy" and engine in KEEPS and has_one_vocabulary
+    can_stop = gamma and rule == "greedy" and engine == "llama.cpp"
     if can_stop and (chained := recorded_run(profile_of(run), "chain")):
-        gain, its = stop_rule(stopping.chains(chained.nodes, limit), found.costs, KEEPS[engine])
+        gain, its = stop_rule(stopping.chains(chained.nodes, limit), found.costs)
         is_faster = gain.verdict() == ABOVE
         if is_faster:
             values["threshold"], gamma = its
@@ -335,10 +333,9 @@ def commands(run: Run, engine: str, gamma: int, **more: object) -> str:
         values |= {"layers": "layers", "method": "eagle3", "algorithm": "EAGLE3"}
     else:
         common = values["draft_tokens_said"]  # a trimmed draft is refused
-        is_other = common < pair["shared_vocabulary"]
-        if is_other:
+        if common < pair["shared_vocabulary"]:
             values |= {"common": f"{common:,}", "both": [pair[name]["path"] for name in MODELS]}
-        values["own_vocabularies"] = is_other or len({*vocabularies(run)}) > 1 or None
+        values["own_vocabularies"] = has_two_vocabularies(run) or None
     return _written(engine, gamma, values | more)
 
 

@@ -63,19 +63,15 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
     )
 
 
-def stopped(
-    starts: pd.DataFrame, threshold: float, limit: int, keeps: bool = False
-) -> pd.DataFrame:
+def stopped(starts: pd.DataFrame, threshold: float, limit: int) -> pd.DataFrame:
     """`Shape.stop` on a chain of `limit` tokens: stop before a token whose confidence is below the
-    threshold; with `keeps`, after it.
+    threshold.
     """
     most = starts["room"].clip(upper=limit)
     going = starts.filter(regex="^confidence_").to_numpy() >= threshold
     drafted = np.minimum(going.cumprod(axis=1).sum(axis=1), most)
     passes = np.minimum(drafted + 1, most)
-    return starts[[*NEEDED, "room"]].assign(
-        drafted=passes if keeps else drafted, draft_passes=passes
-    )
+    return starts[[*NEEDED, "room"]].assign(drafted=drafted, draft_passes=passes)
 
 
 def totals(planned: pd.DataFrame, costs: Costs) -> pd.DataFrame:
@@ -95,22 +91,16 @@ def totals(planned: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 
 
 def fit_rule(
-    starts: pd.DataFrame,
-    costs: Costs,
-    method: str,
-    folds: int = 5,
-    n: int = RESAMPLES,
-    keeps: bool = False,
+    starts: pd.DataFrame, costs: Costs, method: str, folds: int = 5, n: int = RESAMPLES
 ) -> Choice:
     """A method (FIXED or CONFIDENCE) on every prompt. Its rule is fitted on the
     prompts of the same domain in the other folds, and again in every resample (`choose.fit`). The
-    `judged` frame also has the threshold (FIXED: 0, so nothing stops) and the limit. keeps: as in
-    `stopped`.
+    `judged` frame also has the threshold (FIXED: 0, so nothing stops) and the limit.
     """
     tables = {}
     limits = range(1, starts["limit"].max() + 1)
     rules = product(limits, [0.0] if method == FIXED else THRESHOLDS)
     for number, (limit, threshold) in enumerate(rules):
-        sums = totals(stopped(starts, threshold, limit, keeps), costs)
+        sums = totals(stopped(starts, threshold, limit), costs)
         tables[number] = sums.assign(threshold=threshold, limit=limit)
     return fit(PromptCosts(pd.concat(tables, names=["setting"])), folds=folds, n=n)
