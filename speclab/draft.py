@@ -12,8 +12,8 @@ from torch import Tensor
 from speclab.copying import MOST, copied
 from speclab.model import KVCache, LanguageModel, over_trunk
 from speclab.plain import Array
-from speclab.sampling import Sampling, entropy, fetched, probabilities, rank_key
-from speclab.shapes import Shape, StopRule
+from speclab.sampling import Sampling, fetched, probabilities, rank_key
+from speclab.shapes import Shape
 from speclab.tree import Tree, chain
 from speclab.verify import RULES, draw_children
 
@@ -89,7 +89,7 @@ class _Text:
 def _static(
     text: _Text,
     tree: Tree,
-    stop: StopRule | None,
+    stop: float,
     sampling: Sampling,
     rng: np.random.Generator | None,
 ) -> Proposal:
@@ -104,12 +104,9 @@ def _static(
     for depth, level in enumerate(tree.levels):
         run += level.parents.tolist()
         logits = text.logits_after(tokens[level.parents], level.sees)
-        if stop:
-            first = probabilities(logits[0], sampling)
-            by_best = stop.measure == "confidence"
-            if first.max() < stop.threshold if by_best else entropy(first) > stop.threshold:
-                tree = tree.upto(depth)
-                break
+        if stop and probabilities(logits[0], sampling).max() < stop:
+            tree = tree.upto(depth)
+            break
         widest = int(level.widths.max())
         if rng is None or q is None:
             children = rank_key(logits).topk(widest).indices
