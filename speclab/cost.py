@@ -46,7 +46,8 @@ class Costs:
 
     def __post_init__(self) -> None:
         ratios = np.array([*self.draft, *self.verify, self.overhead])
-        is_measured = self.target_ms > 0 and (ratios >= 0).all() and np.isfinite(ratios).all()
+        are_ratios = (ratios >= 0) & np.isfinite(ratios)
+        is_measured = self.target_ms > 0 and are_ratios.all()
         ascending = list(self.sizes) == sorted({1, *self.sizes})
         same_length = len(self.sizes) == len(self.draft) == len(self.verify)
         if not (is_measured and ascending and same_length):
@@ -63,7 +64,8 @@ class Costs:
         return cls(1.0, (1, 256), (c, c), (1.0, 1.0))
 
     def _at(self, ratios: tuple[float, ...], n: Number) -> Number:
-        sizes, largest = np.asarray(n), self.sizes[-1]
+        sizes = np.asarray(n)
+        largest = self.sizes[-1]
         outside = sizes[(sizes < 1) | (sizes > largest)]
         if outside.size:
             raise ValueError(
@@ -91,7 +93,8 @@ class Costs:
         looked at a token and refused it, none where the tokens are a copy.
         """
         made = drafted if passes is None else passes
-        return made * self.c() + self.v(np.asarray(drafted) + 1) + self.overhead
+        checked = np.asarray(drafted) + 1
+        return made * self.c() + self.v(checked) + self.overhead
 
     def of_block(self, tree: Tree) -> Number:
         """Cost of one block of a static tree or a chain: a draft pass for each level that has
@@ -100,7 +103,8 @@ class Costs:
         if tree.is_chain:
             return self.of_chain(tree.size)
         widths = [len(level.parents) for level in tree.levels]
-        return self.c(widths).sum() + self.v(tree.size + 1) + self.loop(chain=False)
+        drafting = self.c(widths).sum()
+        return drafting + self.v(tree.size + 1) + self.loop(chain=False)
 
 
 def disturbed(costs: Costs) -> str:
@@ -109,12 +113,16 @@ def disturbed(costs: Costs) -> str:
     Reliable timing gives no v(n) below LEAST_V, no c(n) below LEAST_C of c(1), and about the same
     cost of a block in two rounds (at most MOST_DRIFT apart).
     """
-    faster = [1 - min(costs.verify)]  # than a pass over one token, in the worst case
-    faster.append(1 - min(costs.draft) / costs.draft[0] if costs.draft[0] else 0.0)
-    if faster[0] > 1 - LEAST_V or faster[1] > 1 - LEAST_C:
+    # by how much a pass over several tokens was faster than one over one token, at worst
+    of_target = 1 - min(costs.verify)
+    of_draft = 0.0
+    if costs.draft[0]:
+        of_draft = 1 - min(costs.draft) / costs.draft[0]
+    if of_target > 1 - LEAST_V or of_draft > 1 - LEAST_C:
+        faster = max(of_target, of_draft)
         what = (
             "A pass over several tokens was measured to be "
-            f"{100 * max(faster):.0f} % faster than a pass over one token, which is impossible."
+            f"{100 * faster:.0f} % faster than a pass over one token, which is impossible."
         )
     elif costs.drift > MOST_DRIFT:
         what = (
