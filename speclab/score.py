@@ -177,7 +177,8 @@ def _chain(totals: Array) -> Array:
 
 
 def _chain_length(totals: Array) -> Array:
-    return _chain(totals).sum(-1, keepdims=True)
+    length: Array = _chain(totals).sum(-1, keepdims=True)
+    return length
 
 
 published_alpha = _means("published_alpha", ratio, scalar=True)
