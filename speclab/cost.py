@@ -64,8 +64,7 @@ class Costs:
         return cls(1.0, (1, 256), (c, c), (1.0, 1.0))
 
     def _at(self, ratios: tuple[float, ...], n: Number) -> Number:
-        sizes = np.asarray(n)
-        largest = self.sizes[-1]
+        sizes, largest = np.asarray(n), self.sizes[-1]
         outside = sizes[(sizes < 1) | (sizes > largest)]
         if outside.size:
             raise ValueError(
@@ -93,8 +92,7 @@ class Costs:
         looked at a token and refused it, none where the tokens are a copy.
         """
         made = drafted if passes is None else passes
-        checked = np.asarray(drafted) + 1
-        return made * self.c() + self.v(checked) + self.overhead
+        return made * self.c() + self.v(np.asarray(drafted) + 1) + self.overhead
 
     def of_block(self, tree: Tree) -> Number:
         """Cost of one block of a static tree or a chain: a draft pass for each level that has
@@ -113,16 +111,12 @@ def disturbed(costs: Costs) -> str:
     Reliable timing gives no v(n) below LEAST_V, no c(n) below LEAST_C of c(1), and about the same
     cost of a block in two rounds (at most MOST_DRIFT apart).
     """
-    # by how much a pass over several tokens was faster than one over one token, at worst
-    of_target = 1 - min(costs.verify)
-    of_draft = 0.0
-    if costs.draft[0]:
-        of_draft = 1 - min(costs.draft) / costs.draft[0]
-    if of_target > 1 - LEAST_V or of_draft > 1 - LEAST_C:
-        faster = max(of_target, of_draft)
+    faster = [1 - min(costs.verify)]  # than a pass over one token, in the worst case
+    faster.append(1 - min(costs.draft) / costs.draft[0] if costs.draft[0] else 0.0)
+    if faster[0] > 1 - LEAST_V or faster[1] > 1 - LEAST_C:
         what = (
             "A pass over several tokens was measured to be "
-            f"{100 * faster:.0f} % faster than a pass over one token, which is impossible."
+            f"{100 * max(faster):.0f} % faster than a pass over one token, which is impossible."
         )
     elif costs.drift > MOST_DRIFT:
         what = (

@@ -106,13 +106,12 @@ def _static(
     for depth, level in enumerate(tree.levels):
         run += level.parents.tolist()
         logits = text.logits_after(tokens[level.parents], level.sees)
-        if stop:  # too unsure of the next token: the tree ends at this depth
+        if stop:
             first = probabilities(logits[0], sampling)
             by_best = stop.measure == "confidence"
             if first.max() < stop.threshold if by_best else entropy(first) > stop.threshold:
                 tree = tree.upto(depth)
                 break
-        # the children of this level, best or drawn
         widest = int(level.widths.max())
         if rng is None or q is None:
             children = rank_key(logits).topk(widest).indices

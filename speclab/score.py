@@ -231,14 +231,11 @@ def block_estimators() -> dict[str, Estimator]:
         return numbers
 
     blocks = [-2]
-
-    def accept_by_depth(sums: Array) -> Array:
-        reached = np.concatenate([sums[..., blocks], sums[..., :-5]], axis=-1)
-        return divide(sums[..., :-4], reached)
-
     values: dict[str, Callable[[Array], Array]] = {
         "survival_by_depth": lambda sums: divide(sums[..., :-4], sums[..., blocks]),
-        "accept_by_depth": accept_by_depth,
+        "accept_by_depth": lambda sums: divide(
+            sums[..., :-4], np.concatenate([sums[..., blocks], sums[..., :-5]], axis=-1)
+        ),
         "mean_accepted": lambda sums: divide(sums[..., [-4]], sums[..., blocks]),
         "block_efficiency": lambda sums: divide(sums[..., [-3]], sums[..., blocks]),
         "draft_utilisation": lambda sums: divide(sums[..., [-4]], sums[..., [-1]]),

@@ -183,9 +183,7 @@ def bounds_of(draws: Array, n_prompts: int | Sequence[int]) -> Array:
             members = sizes == size
             bounds[:, members] = bounds_of(draws[:, members], size)
         return bounds
-    if sizes < MIN_PROMPTS:
-        return bounds
-    return quantiles(draws, levels_of(int(sizes)))
+    return bounds if sizes < MIN_PROMPTS else quantiles(draws, levels_of(int(sizes)))
 
 
 def quantiles(draws: Array, levels: Array) -> Array:
@@ -246,15 +244,14 @@ class Draws:
         every = len(self.prompts.domain)
         draws = values.to_numpy(float, copy=True)
         draws[~np.isfinite(draws)] = np.nan
-        counted = self.prompts.counted
-        fewest = [counted.get(name, self.prompts.fewest) for name in values]
+        counted, fewest_of_all = self.prompts.counted, self.prompts.fewest
+        fewest = [counted.get(name, fewest_of_all) for name in values]
         numbers = [draws[0], *bounds_of(draws[1:], fewest)]
         table = pd.DataFrame(dict(zip(NUMBERS, numbers, strict=True)))
         table.insert(0, "domain", list(values))
         n_prompts = [sizes.get(name, every) for name in values]
         is_few = np.array(fewest) < MIN_PROMPTS
-        notes = np.where(is_few, TOO_FEW, NO_INTERVAL)
-        return table.assign(n_prompts=n_prompts, note=notes)
+        return table.assign(n_prompts=n_prompts, note=np.where(is_few, TOO_FEW, NO_INTERVAL))
 
 
 def jointly(

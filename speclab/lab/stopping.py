@@ -11,8 +11,6 @@ A chain of k tokens takes k draft passes. A rule that stops before its limit has
 whose distribution it did not use.
 """
 
-from itertools import product
-
 import numpy as np
 import pandas as pd
 
@@ -40,7 +38,6 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
     code, _ = pd.factorize(require(nodes, COLUMNS, "nodes")["prompt_id"])
     rows = nodes[COLUMNS].assign(code=code).sort_values(["code", "position", "node"])
     depth = int(rows["depth"].max())
-    # a start at each position, and how many tokens follow it
     starts = rows.iloc[::depth][[*PROMPT, "position"]].reset_index(drop=True)
     starts = starts.astype({"position": int})
     tokens = starts.groupby("prompt_id", sort=False)["position"].transform("size")
@@ -51,7 +48,6 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
             f"max_new_tokens={max_new_tokens}, but a text has {longest} tokens; give the limit of "
             "the recording, or more"
         )
-    # of each start the values by depth, then what they say of its chain
     by_depth = {name: rows[name].to_numpy().reshape(-1, depth) for name in COLUMNS[-3:]}
     is_best = by_depth["target_rank"] == 0
     accepted = is_best.cumprod(axis=1).sum(axis=1)
@@ -108,13 +104,14 @@ def candidates(starts: pd.DataFrame, method: str) -> list[Rule]:
     """
     depth = int(starts["limit"].max())
     limits = range(1, depth + 1)
-    thresholds = [np.nan] if method == FIXED else THRESHOLDS
-    rules = []
-    for limit, threshold in product(limits, thresholds):
-        least = 0.0 if method == FIXED else threshold
-        plan = stopped(starts, CONFIDENCE, least, limit)
-        rules.append((threshold, limit, plan))
-    return rules
+    if method == FIXED:
+        plans = [(np.nan, limit, 0.0) for limit in limits]
+    else:
+        plans = [(threshold, limit, threshold) for limit in limits for threshold in THRESHOLDS]
+    return [
+        (name, limit, stopped(starts, CONFIDENCE, threshold, limit))
+        for name, limit, threshold in plans
+    ]
 
 
 def fit_rule(

@@ -110,8 +110,7 @@ class Worker:
         """The texts of a block, then the records of its prompts. When memory runs out, half as
         much is done at once, a notice is printed, and the block starts again.
         """
-        block = self.job.blocks[index]
-        profile = self.job.profile
+        block, profile = self.job.blocks[index], self.job.profile
         while True:
             try:
                 if block[0].prompt_id not in self.texts:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pandas as pd
 
 from speclab.cost import Costs
-from speclab.estimates import counted
 from speclab.study import runs
 from speclab.study.profiles import ROOT
 from speclab.study.runs import Run, written
@@ -51,14 +50,13 @@ def write(weights: Mapping[str, str], device: str, threads: int, rounds: Sequenc
     """
     when = datetime.datetime.now().strftime("%Y-%m-%dT%H:%M")
     facts = [when, this_machine(), threads, device, weights["target"], weights["draft"]]
-    rows = []
-    for number, costs in enumerate(rounds, start=1):
-        loops = costs.loop(chain=True), costs.loop(chain=False)
-        for n, c, v in zip(costs.sizes, costs.draft, costs.verify, strict=True):
-            rows.append((*facts, number, n, costs.target_ms, c, v, *loops))
+    rows = [
+        (*facts, number, n, costs.target_ms, c, v, costs.loop(True), costs.loop(False))
+        for number, costs in enumerate(rounds, start=1)
+        for n, c, v in zip(costs.sizes, costs.draft, costs.verify, strict=True)
+    ]
     table = pd.DataFrame(rows, columns=COLUMNS)
-    name = f"{when.replace(':', '')}-{weights['draft'][:8]}"
-    path = runs.RUNS / FOLDER / f"{name}.csv"
+    path = runs.RUNS / FOLDER / f"{when.replace(':', '')}-{weights['draft'][:8]}.csv"
     written(path, lambda part: table.to_csv(part, index=False, lineterminator="\n"))
     return path
 
@@ -75,9 +73,8 @@ def mean_costs(rows: pd.DataFrame) -> Costs:
     """The mean costs of rounds or of timing runs."""
     by_size = rows.groupby("n")[["c", "v"]].mean()
     target_ms, o_chain, o_tree = rows[["target_ms", "o_chain", "o_tree"]].mean()
-    draft = tuple(by_size["c"])
-    verify = tuple(by_size["v"])
-    return Costs(target_ms, tuple(by_size.index), draft, verify, o_chain, o_tree)
+    sizes, draft, verify = map(tuple, (by_size.index, by_size["c"], by_size["v"]))
+    return Costs(target_ms, sizes, draft, verify, o_chain, o_tree)
 
 
 def timing_runs(weights: Mapping[str, str]) -> tuple[pd.DataFrame, bool]:
@@ -88,8 +85,7 @@ def timing_runs(weights: Mapping[str, str]) -> tuple[pd.DataFrame, bool]:
     for folder in (SHIPPED, runs.RUNS / FOLDER):
         files = map(read_file, sorted(folder.glob("*.csv")))
         rows = pd.concat([pd.DataFrame(columns=COLUMNS), *files], ignore_index=True)
-        for model in ("target", "draft"):
-            rows = rows[rows[model] == weights[model]]
+        rows = rows[(rows["target"] == weights["target"]) & (rows["draft"] == weights["draft"])]
         if folder != SHIPPED:
             rows = rows[rows["machine"] == this_machine()]
             latest = rows["device"][rows["when"] == rows["when"].max()]
@@ -104,22 +100,22 @@ def costs_for(run: Run, c: float | None = None) -> PairCosts:
     of its timing runs; else those of c = ASSUMED_C.
     """
     rows, is_shipped = timing_runs(run.manifest["weights"])
-    if c is not None:
+    if c is not None or rows.empty:
+        is_assumed, c = c is None, ASSUMED_C if c is None else c
         source = f"those of c = {c:.3g}, with v = 1 and o = 0."
+        if is_assumed:
+            source = f"assumed: c = {c}, v = 1 and o = 0. Notebook 10 measures them."
         return PairCosts(Costs.assumed(c), (), source)
-    if rows.empty:
-        source = f"assumed: c = {ASSUMED_C}, v = 1 and o = 0. Notebook 10 measures them."
-        return PairCosts(Costs.assumed(ASSUMED_C), (), source)
     each = tuple(mean_costs(own) for _, own in rows.groupby("when"))
     costs = mean_costs(rows)
-    # how many runs, of which machine and when
+    count = f"{len(each)} timing run{'s' * (len(each) > 1)}"
+    first, last = (when.partition("T")[0] for when in (rows["when"].min(), rows["when"].max()))
+    days = first if first == last else f"{first} to {last}"
     where = "that the kit ships" if is_shipped else "on this machine"
-    source = f"the means of {counted(len(each), 'timing run')} {where}"
-    dates = rows["when"].str.partition("T")[0]
-    days = dict.fromkeys([dates.min(), dates.max()])
-    source += f" ({rows['machine'].iloc[0]}, {rows['device'].iloc[0]}, {' to '.join(days)})"
-    # the costs in short
     n = min(5, costs.sizes[-1])
-    loop = costs.loop(chain=True)
-    source += f". c = {costs.c():.3f}, v({n}) = {costs.v(n):.2f}, and o = {loop:.2f} for a chain."
+    source = (
+        f"the means of {count} {where} ({rows['machine'].iloc[0]}, {rows['device'].iloc[0]}, "
+        f"{days}). c = {costs.c():.3f}, v({n}) = {costs.v(n):.2f}, and o = "
+        f"{costs.loop(True):.2f} for a chain."
+    )
     return PairCosts(costs, each, source)
