@@ -235,9 +235,7 @@ def _frozen(head: Any) -> Any:
         head = copy.copy(head)  # the network's own stays as it is
         head.product = Projection(head.weight)
         return head
-    if type(head) is torch.nn.Linear:
-        return Projection(head.weight, head.bias)
-    return head
+    return Projection(head.weight, head.bias) if type(head) is torch.nn.Linear else head
 
 
 # ---- are its probabilities the model's own? ------------------------------------------------------
