@@ -50,7 +50,8 @@ class Costs:
 
     def __post_init__(self) -> None:
         ratios = np.array([*self.draft, *self.verify, self.overhead])
-        is_measured = self.target_ms > 0 and (ratios >= 0).all() and np.isfinite(ratios).all()
+        are_ratios = (ratios >= 0) & np.isfinite(ratios)
+        is_measured = self.target_ms > 0 and are_ratios.all()
         ascending = list(self.sizes) == sorted({1, *self.sizes})
         same_length = len(self.sizes) == len(self.draft) == len(self.verify)
         if not (is_measured and ascending and same_length):
@@ -110,7 +111,8 @@ class Costs:
         if tree.is_chain:
             return self.of_chain(tree.size)
         widths = [len(level.parents) for level in tree.levels]
-        return self.c(widths).sum() + self.v(tree.size + 1) + self.loop(chain=False)
+        drafting = self.c(widths).sum()
+        return drafting + self.v(tree.size + 1) + self.loop(chain=False)
 
 
 def disturbed(costs: Costs) -> str:

@@ -54,13 +54,17 @@ def cell(estimate: float, low: float, high: float, digits: int = 3, unit: str = 
     if np.isnan(estimate):
         return UNDEFINED
     scale, after, sign = UNITS[unit]
+    # one digit more if an end would round to no effect
     effects = scale * np.array([low, high]) - (unit == "x")
-    digits += bool(((effects != 0) & (effects.round(digits) == 0)).any())
+    is_lost = (effects != 0) & (effects.round(digits) == 0)
+    digits += bool(is_lost.any())
     number = f"{scale * estimate:{sign}z.{digits}f}"  # z: no minus before a zero
     is_one = unit == "points" and number in ("+1", "-1")
     number += after.removesuffix("s") if is_one else after
-    least, most = (f"{scale * end:z.{digits}f}" for end in (low, high))
-    text = number if np.isnan(low) else f"{number} [{least}, {most}]"
+    text = number
+    if not np.isnan(low):
+        least, most = (f"{scale * end:z.{digits}f}" for end in (low, high))
+        text += f" [{least}, {most}]"
     return text.replace("-", "\N{MINUS SIGN}")
 
 
@@ -83,7 +87,8 @@ class Estimates:
     @classmethod
     def stacked(cls, parts: "Mapping[str, Estimates | pd.DataFrame]", key: str) -> "Estimates":
         """Several tables as one. The new first column `key` names the table of each row."""
-        return cls(stack({name: getattr(part, "frame", part) for name, part in parts.items()}, key))
+        frames = {name: getattr(part, "frame", part) for name, part in parts.items()}
+        return cls(stack(frames, key))
 
     @classmethod
     def exact(cls, key: str, lines: Mapping[str, Any], x: str, at: Any) -> "Estimates":
@@ -168,7 +173,8 @@ class Estimates:
         shown = self.frame
         if intervals is not None:
             hidden = ~shown[columns].isin(intervals)
-            shown = shown.assign(low=shown["low"].mask(hidden), high=shown["high"].mask(hidden))
+            bounds = shown[["low", "high"]].mask(hidden)
+            shown = shown.assign(low=bounds["low"], high=bounds["high"])
         cells["cell"] = [self._cell(row) for row in shown.itertuples(index=False)]
         table = cells.set_index([*index, columns])["cell"].unstack(sort=False)
         return table.rename_axis(columns=None).reset_index()
@@ -193,7 +199,9 @@ class Estimates:
 def named(names: Sequence[str]) -> str:
     """A list in a sentence: 'code', 'code and math', 'code, math and chat'; 'none' if empty."""
     *others, last = names or ["none"]
-    return f"{', '.join(others)} and {last}" if others else last
+    if not others:
+        return last
+    return f"{', '.join(others)} and {last}"
 
 
 def counted(count: int, noun: str) -> str:

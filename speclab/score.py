@@ -176,12 +176,15 @@ def _chain(totals: Array) -> Array:
     return np.cumprod(quotient(totals), axis=-1)
 
 
+def _chain_length(totals: Array) -> Array:
+    length: Array = _chain(totals).sum(-1, keepdims=True)
+    return length
+
+
 published_alpha = _means("published_alpha", ratio, scalar=True)
 ratio_by_depth = _means("ratio_by_depth", ratio, _at_depth)
 published_chain = _means("published_chain", ratio, _at_depth, _chain)
-published_length = _means(
-    "published_length", ratio, _at_depth, lambda sums: _chain(sums).sum(-1, keepdims=True), True
-)
+published_length = _means("published_length", ratio, _at_depth, _chain_length, scalar=True)
 best_path_ratio = _means("best_path_ratio", ratio, _on_best_path, scalar=True)
 alpha = mean_of("overlap", "alpha")
 
@@ -197,7 +200,9 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> Array:
     column = {"greedy": "target_rank", "point-mass": "target_prob"}[rule]
     require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
     values = column_of(nodes, column)
-    accepted = np.equal(values, 0).astype(float) if rule == "greedy" else values.copy()
+    accepted = values.copy()
+    if rule == "greedy":
+        accepted = np.equal(values, 0).astype(float)
     # the row of each node's parent; -1 at depth 1
     tree = nodes.groupby(["prompt_id", "position"], sort=False, observed=True).ngroup()
     keys = pd.MultiIndex.from_arrays([tree, nodes["node"]])
@@ -245,8 +250,10 @@ def across(value: Callable[[Array], Array], totals: Array) -> Array:
     """Values (..., D + 2, m) from totals (..., D, k): one per domain, then their mean, then the
     value pooled over all rows.
     """
-    each, pooled = value(totals), value(totals.sum(axis=-2, keepdims=True))
-    return np.concatenate([each, each.mean(axis=-2, keepdims=True), pooled], axis=-2)
+    each = value(totals)
+    mean = each.mean(axis=-2, keepdims=True)
+    pooled = value(totals.sum(axis=-2, keepdims=True))
+    return np.concatenate([each, mean, pooled], axis=-2)
 
 
 def change(family: Estimator) -> Estimator:

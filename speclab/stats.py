@@ -165,7 +165,8 @@ def levels_of(n_prompts: int) -> Array:
     and quantiles were normal. With many prompts both intervals agree.
     """
     t = stdtrit(n_prompts - 1, np.array([0.025, 0.975]))
-    levels: Array = ndtr(np.sqrt(n_prompts / (n_prompts - 1)) * t)
+    wider = np.sqrt(n_prompts / (n_prompts - 1))
+    levels: Array = ndtr(wider * t)
     return levels
 
 
@@ -275,6 +276,7 @@ def jointly(
     of_frame = np.split(prompts.rows, np.cumsum(lengths)[:-1])
     if not same:
         prompts = replace(prompts, smallest=_smallest(prompts, of_frame))
+    # each number of the sample and of the resamples, or why it is missing
     columns = [*prompts.domains, ALL, POOLED]
     values, notes = {}, {}
     for rows, (name, (frame, estimator)) in zip(of_frame, questions.items(), strict=True):
@@ -313,8 +315,10 @@ def _groups(frames: Sequence[pd.DataFrame]) -> Array:
 def _smallest(prompts: Resampling, of_frame: Sequence[Array]) -> dict[str, int]:
     """By domain, the prompts of the frame with the fewest, of the frames that have the domain."""
     present = [prompts.domain[np.unique(rows)] for rows in of_frame]
-    counts = np.array([np.bincount(own, minlength=len(prompts.domains)) for own in present])
-    fewest = np.where(counts, counts, counts.max(axis=0)).min(axis=0)
+    size = len(prompts.domains)
+    counts = np.array([np.bincount(own, minlength=size) for own in present])
+    of_present = np.where(counts, counts, counts.max(axis=0))
+    fewest = of_present.min(axis=0)
     return dict(zip(prompts.domains, fewest.tolist(), strict=True))
 
 

@@ -68,10 +68,15 @@ class Worker:
     def __init__(
         self, job: Job, device: str | None = None, pair: Pair | None = None, ahead: bool = False
     ):
-        self.job, self.device, self.pair, self.ahead = job, device, pair, ahead
+        self.job = job
+        self.device = device
+        self.pair = pair
+        self.ahead = ahead
         # packed nodes, and in how many parts texts are written; less at once when memory runs out
-        self.packed, self.parts = job.profile.max_packed_tokens, 1
-        self.texts, self.passes = dict(job.texts or {}), Passes()
+        self.packed = job.profile.max_packed_tokens
+        self.parts = 1
+        self.texts = dict(job.texts or {})
+        self.passes = Passes()
 
     def _load(self) -> Pair:
         torch.set_num_threads(self.job.threads)
@@ -85,17 +90,20 @@ class Worker:
         """Write the texts of a block, on a CPU with those of the other blocks of its group. Groups
         have fixed limits, so an interrupted recording writes the same texts again.
         """
-        blocks, profile = self.job.blocks, self.job.profile
+        blocks = self.job.blocks
+        profile = self.job.profile
         is_ahead = self.ahead and pair.target.device.type == "cpu"
         size = max(1, WRITTEN // len(blocks[0])) if is_ahead else 1
         first = index - index % size
-        prompts = [prompt for block in blocks[first : first + size] for prompt in block]
+        group = blocks[first : first + size]
+        prompts = [prompt for block in group for prompt in block]
         limits = profile.max_new_tokens, pair.stop_ids, profile.sampling, profile.seed
         few = math.ceil(len(prompts) / self.parts)
         self.passes.clear()
         texts = []
         for start in range(0, len(prompts), few):
-            texts += generate(pair.target, prompts[start : start + few], *limits, self.passes)
+            part = prompts[start : start + few]
+            texts += generate(pair.target, part, *limits, self.passes)
         self.texts = {one.prompt_id: text for one, text in zip(prompts, texts, strict=True)}
 
     def _recorded(self, pair: Pair, index: int) -> list[Recorded]:
