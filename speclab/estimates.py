@@ -151,7 +151,7 @@ class Estimates:
     # ---- format ----------------------------------------------------------------------------------
 
     def in_units(self, unit: str, digits: int | None = None) -> "Estimates":
-        """The same numbers, shown in a unit of `stats.UNITS`: "%" for shares, "points" for
+        """The same numbers, shown in a unit of UNITS: "%" for shares, "points" for
         differences of shares, "x" for ratios. Default digits: 0 for "%" and "points", else 2.
         """
         usual = 2 if unit in ("", "x") else 0

@@ -180,7 +180,6 @@ def chain_sums(
     (sampled chain, expectations). The sums are those of `prompt_sums`, without the survival
     columns. Raises ValueError as `replay` and `replay_sampled` do.
     """
-    gammas = [check_limit("gamma", gamma) for gamma in gammas]
     is_drawn = among("rule", rule, RULES) in DRAWN
     walk = partial(replay_sampled, rule=rule) if is_drawn else replay
     return sums_by_gamma(lambda gamma: walk(trace, gamma, starts), gammas)

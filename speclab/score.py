@@ -84,12 +84,6 @@ class Estimator:
         """The number from totals (..., k); of a family its first."""
         return self.value(totals)[..., 0]
 
-    def labels(self, size: int) -> list[str]:
-        """Names of the `size` values: `name`, or `name[i]` with i from 1."""
-        if self.scalar:
-            return [self.name]
-        return [f"{self.name}[{i + 1}]" for i in range(size)]
-
 
 def divide(numerator: Array, denominator: Array) -> Array:
     """Elementwise quotient; NaN (undefined) where the denominator is 0."""
@@ -219,25 +213,25 @@ def block_estimators() -> dict[str, Estimator]:
     gives the last three only.
     """
 
-    def columns(sums: pd.DataFrame) -> Array:
-        names = [name for name in sums if str(name).startswith("survival_")]
-        names += ["accepted", "emitted", "blocks", "drafted"]
-        numbers: Array = require(sums, names, "prompt sums of blocks")[names].to_numpy(float)
-        return numbers
+    def by_depth(name: str, is_step: bool) -> Estimator:
+        """How many blocks reach each depth, of all blocks, or of those that reach the depth
+        before.
+        """
 
-    blocks = [-2]
-    values: dict[str, Callable[[Array], Array]] = {
-        "survival_by_depth": lambda sums: divide(sums[..., :-4], sums[..., blocks]),
-        "accept_by_depth": lambda sums: divide(
-            sums[..., :-4], np.concatenate([sums[..., blocks], sums[..., :-5]], axis=-1)
-        ),
-        "mean_accepted": lambda sums: divide(sums[..., [-4]], sums[..., blocks]),
-        "block_efficiency": lambda sums: divide(sums[..., [-3]], sums[..., blocks]),
-        "draft_utilisation": lambda sums: divide(sums[..., [-4]], sums[..., [-1]]),
-    }
+        def columns(sums: pd.DataFrame) -> Array:
+            reached = [column for column in sums if str(column).startswith("survival_")]
+            of_all = ["blocks"] * len(reached)
+            under = ["blocks", *reached[:-1]] if is_step else of_all
+            return sums[reached + under].to_numpy(float)
+
+        return Estimator(name, columns, quotient, scalar=False)
+
     return {
-        name: Estimator(name, columns, value, scalar=not name.endswith("by_depth"))
-        for name, value in values.items()
+        "survival_by_depth": by_depth("survival_by_depth", is_step=False),
+        "accept_by_depth": by_depth("accept_by_depth", is_step=True),
+        "mean_accepted": ratio_of("accepted", "blocks", "mean_accepted"),
+        "block_efficiency": ratio_of("emitted", "blocks", "block_efficiency"),
+        "draft_utilisation": ratio_of("accepted", "drafted", "draft_utilisation"),
     }
 
 

@@ -20,7 +20,6 @@ from speclab.estimates import BELOW as BELOW
 from speclab.estimates import INCONCLUSIVE as INCONCLUSIVE
 from speclab.estimates import NUMBERS as NUMBERS
 from speclab.estimates import UNDEFINED as UNDEFINED
-from speclab.estimates import UNITS as UNITS
 from speclab.estimates import WITHIN as WITHIN
 from speclab.estimates import Estimates
 from speclab.estimates import cell as cell
@@ -33,28 +32,6 @@ FEW_PROMPTS = 20  # per domain; with fewer, intervals cover less than 95 % (note
 UNNAMED = "one domain"  # the domain of a frame without the column `domain`
 NO_INTERVAL = "too few rows: undefined in the sample, or in more than 5 % of the resamples"
 TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An estimate, its 95 % interval over resampled prompts (`bounds_of`), and the number of
-    prompts in all domains.
-    """
-
-    estimate: float
-    low: float
-    high: float
-    n_prompts: int
-
-    @classmethod
-    def of(cls, draws: Array, prompts: "Resampling", what: str) -> "Interval":
-        """The interval from draws (1 + n,): the estimate, then the values of n resamples. Raises
-        ValueError if `what` is undefined in the sample.
-        """
-        if np.isnan(draws[0]):
-            raise ValueError(f"{what} is undefined for this frame: its denominator is 0")
-        low, high = bounds_of(draws[1:], prompts.fewest)
-        return cls(float(draws[0]), float(low), float(high), len(prompts.domain))
 
 
 @dataclass(frozen=True)
@@ -182,11 +159,9 @@ def bounds_of(draws: Array, n_prompts: int | Sequence[int]) -> Array:
             members = sizes == size
             bounds[:, members] = bounds_of(draws[:, members], size)
         return bounds
-    return bounds if sizes < MIN_PROMPTS else quantiles(draws, levels_of(int(sizes)))
-
-
-def quantiles(draws: Array, levels: Array) -> Array:
-    """Quantiles over axis 0; NaN if more than 5 % of the draws are undefined."""
+    if sizes < MIN_PROMPTS:
+        return bounds
+    levels = levels_of(int(sizes))
     undefined = np.isnan(draws).mean(axis=0) > 0.05
     known = np.where(undefined, 0.0, draws)
     bounds = np.quantile(known, levels, axis=0)
@@ -194,6 +169,17 @@ def quantiles(draws: Array, levels: Array) -> Array:
     if some_missing.any():  # nanquantile is slow, so only for incomplete columns
         bounds[:, some_missing] = np.nanquantile(known[:, some_missing], levels, axis=0)
     return np.where(undefined, np.nan, bounds)
+
+
+def interval_of(draws: Array, prompts: Resampling, what: str) -> dict[str, Any]:
+    """An estimate, its 95 % interval over resampled prompts (`bounds_of`) and the number of prompts
+    in all domains, by NUMBERS and n_prompts. draws (1 + n,): the estimate, then the values of n
+    resamples. Raises ValueError if `what` is undefined in the sample.
+    """
+    if np.isnan(draws[0]):
+        raise ValueError(f"{what} is undefined for this frame: its denominator is 0")
+    numbers = [draws[0], *bounds_of(draws[1:], prompts.fewest)]
+    return dict(zip(NUMBERS, map(float, numbers), strict=True)) | {"n_prompts": len(prompts.domain)}
 
 
 @dataclass(frozen=True)
@@ -293,8 +279,8 @@ def jointly(
             notes[name] = str(error)
             continue
         # an estimator of several numbers has a column of draws for each
-        asked_as = replace(estimator, name=name)
-        labels = asked_as.labels(numbers.shape[-1])
+        members = [f"{name}[{place}]" for place in range(1, numbers.shape[-1] + 1)]
+        labels = [name] if estimator.scalar else members
         for label, draws in zip(labels, np.moveaxis(numbers, -1, 0), strict=True):
             values[label] = pd.DataFrame(draws, columns=columns)
     return Draws(values, prompts, notes)

@@ -4,10 +4,9 @@ Imports torch only when models are loaded, because keys and recorded runs are re
 """
 
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from speclab.models.folder import GENERATION, ModelFolder, model_digest
+from speclab.models.folder import GENERATION, ModelFolder
 from speclab.plain import EncodedPrompt, Facts, brief, digest_of, say_once
 from speclab.study.profiles import MODELS, Profile
 from speclab.study.prompts import Prompt, encode_prompts
@@ -17,23 +16,20 @@ if TYPE_CHECKING:
 
 
 def load_pair(profile: Profile) -> "Pair":
-    """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
+    """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer. It
+    prints, once, what the kit leaves out of the target's own settings of generation.
+    """
     from speclab.models.pairs import load_both
 
     folder = ModelFolder.fetched(profile.target, weights=False)
-    say_left_out(profile.target.path, folder.left_out(profile.temperature > 0))
-    specs = profile.target, profile.draft
-    return load_both(*specs, profile.positions, profile.max_packed_tokens)
-
-
-def say_left_out(target: str, left_out: Facts) -> None:
-    """Print, once, what the kit leaves out of the target's own settings of generation."""
-    if left_out:
+    if left_out := folder.left_out(profile.temperature > 0):
         values = ", ".join(f"{name}={brief(value)}" for name, value in left_out.items())
         say_once(
-            f"{target}: its {GENERATION} asks for {values}, which the kit leaves out; the texts "
-            "follow the model's own distribution"
+            f"{profile.target.path}: its {GENERATION} asks for {values}, which the kit leaves out; "
+            "the texts follow the model's own distribution"
         )
+    specs = profile.target, profile.draft
+    return load_both(*specs, profile.positions, profile.max_packed_tokens)
 
 
 def check_pair(profile: Profile) -> None:
@@ -44,12 +40,10 @@ def check_pair(profile: Profile) -> None:
         check_spec(getattr(profile, which), profile.positions, which)
 
 
-def pair_digests(profile: Profile, fetch: bool = True) -> dict[str, str]:
-    """`model_digest` of the target and of the draft."""
-    return {name: model_digest(getattr(profile, name), fetch) for name in MODELS}
-
-
 Read = tuple[tuple[EncodedPrompt, ...], Facts]
+# what was read, by the model's files and what it was given: reading a tokenizer takes a second, and
+# each kind of run asks
+KNOWN: dict[Any, Read] = {}
 
 
 def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
@@ -62,21 +56,14 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     limits = profile.max_prompt_tokens, profile.template, profile.truncate
     files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
     stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
-    encoded, facts = _read(folder, stamps, tuple(prompts), limits)
+    asked = stamps, tuple(prompts), limits
+    if asked not in KNOWN:
+        tokenizer = folder.tokenizer
+        stops = sorted(folder.stop_ids(tokenizer), key=str)
+        encoded = tuple(encode_prompts(tokenizer, prompts, *limits))
+        rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
+        cut = sum(prompt.cut > 0 for prompt in encoded)
+        read = {"encoded": digest_of(rows), "stop_ids": stops, "prompts_cut": cut}
+        KNOWN[asked] = encoded, read
+    encoded, facts = KNOWN[asked]
     return encoded, facts | {"left_out": folder.left_out(profile.temperature > 0)}
-
-
-@cache
-def _read(
-    folder: ModelFolder, _stamps: tuple[Any, ...], prompts: tuple[Prompt, ...], limits: Any
-) -> Read:
-    """Computed once per process, unless a file of the model's folder changes: reading a tokenizer
-    takes a second, and each kind of run asks.
-    """
-    tokenizer = folder.tokenizer
-    stops = sorted(folder.stop_ids(tokenizer), key=str)
-    encoded = encode_prompts(tokenizer, prompts, *limits)
-    rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
-    cut = sum(prompt.cut > 0 for prompt in encoded)
-    facts = {"encoded": digest_of(rows), "stop_ids": stops, "prompts_cut": cut}
-    return tuple(encoded), facts
