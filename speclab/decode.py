@@ -194,9 +194,8 @@ def _emitted(
             break
     accepted = min(len(verdict.path), len(tokens))
     kind = "cut" if accepted == len(tokens) else verdict.kind
-    tree = proposal.tree
-    draft = Drafted(tree, proposal.tokens, verdict.path[:accepted])
-    return Step(tuple(tokens), accepted, tree.size, kind, proposal.copied, draft)
+    draft = Drafted(proposal.tree, proposal.tokens, verdict.path[:accepted])
+    return Step(tuple(tokens), accepted, proposal.tree.size, kind, proposal.copied, draft)
 
 
 def decode_prompt(

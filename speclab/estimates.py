@@ -90,8 +90,10 @@ class Estimates:
         """Curves without intervals. `lines` maps a name to its values at the values `at` of the
         column `x`. The new first column `key` holds the name.
         """
-        places = pd.DataFrame({x: at, "estimate": np.nan, "low": np.nan, "high": np.nan})
-        curves = {name: places.assign(estimate=ys) for name, ys in lines.items()}
+        curves = {
+            name: pd.DataFrame({x: at, "estimate": ys, "low": np.nan, "high": np.nan})
+            for name, ys in lines.items()
+        }
         return cls(stack(curves, key))
 
     # ---- select ----------------------------------------------------------------------------------

@@ -45,11 +45,8 @@ def domains_in(frame: pd.DataFrame) -> tuple[str, ...]:
 
 def ratio(nodes: pd.DataFrame) -> Array:
     """min(1, p/q) of each node, float64 (rows,). Raises ValueError if a value is not finite."""
-    require(nodes, ["target_prob", "draft_prob"], "nodes")
-    target = nodes["target_prob"].to_numpy(np.float64)
-    draft = nodes["draft_prob"].to_numpy(np.float64)
-    is_finite = np.isfinite(target) & np.isfinite(draft)
-    bad = ~(is_finite & (draft > 0) & (target >= 0))
+    target, draft = column_of(nodes, "target_prob"), column_of(nodes, "draft_prob")
+    bad = (draft <= 0) | (target < 0)
     if bad.any():
         raise ValueError(
             f"target_prob / draft_prob is undefined in {bad.sum()} of {len(nodes)} nodes, "
@@ -155,15 +152,13 @@ def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
 
 def _at_depth(nodes: pd.DataFrame) -> Array:
     """Membership (rows, m): whether the row is at depth 1, 2, ..., m."""
-    depth: Array = require(nodes, ["depth"], "nodes")["depth"].to_numpy()
-    depths = np.arange(1, depth.max() + 1)
-    members: Array = depth[:, None] == depths
+    depth = column_of(nodes, "depth")
+    members: Array = depth[:, None] == np.arange(1, depth.max() + 1)
     return members
 
 
 def _on_best_path(nodes: pd.DataFrame) -> Array:
-    is_best: Array = require(nodes, ["best_path"], "nodes")["best_path"].to_numpy(bool)
-    return is_best[:, None]
+    return column_of(nodes, "best_path")[:, None] > 0
 
 
 def _chain(totals: Array) -> Array:
@@ -189,7 +184,7 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> Array:
     is missing.
     """
     column = {"greedy": "target_rank", "point-mass": "target_prob"}[rule]
-    require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
+    require(nodes, ["prompt_id", "position", "node", "parent", "depth"], "nodes")
     values = column_of(nodes, column)
     accepted = np.equal(values, 0).astype(float) if rule == "greedy" else values.copy()
     # the row of each node's parent; -1 at depth 1
