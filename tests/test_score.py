@@ -144,7 +144,7 @@ def test_alpha_by_hand():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: score.published_alpha(hand_nodes().iloc[:0]), "nodes is empty"),
+        (lambda: score.published_alpha(hand_nodes().iloc[:0]), "frame is empty"),
         (
             lambda: score.mean_of("target_entropy")(hand_nodes().assign(target_entropy=np.nan)),
             "'target_entropy' has 16 values",

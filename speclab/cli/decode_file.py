@@ -21,10 +21,9 @@ from speclab.plain import EncodedPrompt, Facts, digest_of, notice
 from speclab.record import generate
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
-from speclab.study.pairs import read_by_target
 from speclab.study.profiles import Profile
 from speclab.study.prompts import read_prompts
-from speclab.study.runs import output_file
+from speclab.study.runs import output_file, read_by_target
 
 BEGIN = b'{"settings": "'  # of every line
 # the parameters of a profile that decide what is decoded

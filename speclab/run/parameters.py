@@ -32,7 +32,7 @@ def cells_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
     """(kind, text, tags) of every cell of a notebook."""
     book = read_json(notebook, "`make notebooks` writes it from its .py")
     return [
-        (cell["cell_type"], "".join(cell["source"]).strip(), cell["metadata"].get("tags", []))
+        (cell["cell_type"], "".join(cell["source"]), cell["metadata"].get("tags", []))
         for cell in book["cells"]
     ]
 
@@ -57,9 +57,14 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
             raise ValueError(f"parameter {name!r}: {why}")
 
 
-def of_profile(profile: Profile, path: Path, known: Iterable[str]) -> Facts:
-    """The values that a profile gives to parameters of a notebook. Those that are GONE are reported
-    and left out. Raises ValueError for names of notebooks that the kit does not have.
+def values_of(
+    profile: Profile, path: Path, of_call: Facts, known: Mapping[str, tuple[Any, str]]
+) -> Facts:
+    """The values of parameters of a notebook that a profile and the call give; the call goes first.
+    Those of the profile that are GONE are reported and left out.
+
+    Raises ValueError for an unknown name, also of a notebook, and for a value that has another type
+    than the default, or is not allowed.
     """
     given: Facts = {}
     for notebook, values in profile.notebooks.items():
@@ -67,13 +72,7 @@ def of_profile(profile: Profile, path: Path, known: Iterable[str]) -> Facts:
     for name in filter(GONE.fullmatch, given.keys() - known):
         notice(f"{profile.name}: {path.stem}: {name!r} is ignored: {OF_GONE}")
         del given[name]
-    return given
-
-
-def check_values(given: Facts, known: Mapping[str, tuple[Any, str]]) -> None:
-    """Raise ValueError for an unknown name, and for a value that has another type than the default,
-    or is not allowed.
-    """
+    given |= of_call
     check_names(given, known)
     for name, value in given.items():
         usual, allowed = known[name]
@@ -81,6 +80,7 @@ def check_values(given: Facts, known: Mapping[str, tuple[Any, str]]) -> None:
             raise ValueError(
                 f"parameter {name}={brief(value)}: allowed is {allowed}, in the form of {usual!r}"
             )
+    return given
 
 
 def is_allowed(value: Any, usual: Any, allowed: str) -> bool:

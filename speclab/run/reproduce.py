@@ -149,8 +149,7 @@ def open_run(
     # each notebook's values, whether the study has enough for it, and what its outcome depends on
     for path, allowed in known.items():
         own = {name: value for name, value in of_call.items() if name in allowed}
-        given = parameters.of_profile(settings, path, allowed) | own  # the call goes first
-        parameters.check_values(given, allowed)
+        given = parameters.values_of(settings, path, own, allowed)
         if reason := kit.lacks(path.stem, settings, given.get(JUDGED, 0)):
             tell(path.stem, LEFT_OUT, reason)
             continue

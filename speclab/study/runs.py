@@ -54,7 +54,7 @@ from speclab.study.manifest import (
     check_table,
     schema_of,
 )
-from speclab.study.pairs import read_by_target
+from speclab.study.pairs import say_left_out
 from speclab.study.profiles import MODELS, ROOT, Profile
 from speclab.study.prompts import (
     HUB_SETS,
@@ -62,6 +62,7 @@ from speclab.study.prompts import (
     SETS,
     WITH_WORDS,
     Prompt,
+    encode_prompts,
     load_prompts,
     prompts_digest,
 )
@@ -297,28 +298,22 @@ def load_run(folder: str | Path) -> Run:
     the repository; its tables are checked against the checksums in its manifest. RunError if it is
     not there, not finished or from another version, Damaged if it has changed.
     """
-    for root in (Path(), ROOT):
-        path = root / folder / "manifest.json"
-        if path.is_file():
-            return Run(path.parent, _checked_manifest(read_facts(path, MEND), path))
+    for path in (Path() / folder, ROOT / folder):
+        if (path / "manifest.json").is_file():
+            return Run(path, manifest_of(path, is_sealed=True))
     raise RunError(
         f"{folder} is no finished run in the working folder or in {ROOT}; name a folder with a "
         "manifest.json, or, if its recording was stopped, repeat the command that began it"
     )
 
 
-def manifest_of(folder: Path) -> Facts | None:
-    """The manifest of a run that this version can read, else None. Neither its seal nor the tables
-    are checked, which takes a hundred times as long.
+def manifest_of(folder: Path, is_sealed: bool = False) -> Facts:
+    """All entries of the manifest in a folder. is_sealed: its seal and the tables are checked too,
+    which takes a hundred times as long. RunError for another version, Damaged or ValueError for a
+    damaged file.
     """
     path = folder / "manifest.json"
-    with suppress(ValueError, RunError):
-        return _checked_manifest(read_json(path, MEND), path)
-    return None
-
-
-def _checked_manifest(manifest: Facts, path: Path) -> Facts:
-    """All entries of a manifest. RunError for another version, Damaged for a wrong form."""
+    manifest = read_facts(path, MEND) if is_sealed else read_json(path, MEND)
     manifest.pop("seal", None)
     versions = manifest.get("schema"), manifest.get("key_version", 1)
     if versions != (SCHEMA_VERSION, KEY_VERSION):
@@ -371,6 +366,35 @@ def sizes_of(profile: Profile) -> dict[str, int]:
     if hub_set := HUB_SETS.get(profile.prompts):
         return dict.fromkeys(profile.domains or hub_set, profile.prompts_per_domain or PER_DOMAIN)
     return dict(Counter(prompt.domain for prompt in profile_prompts(profile)))
+
+
+Read = tuple[tuple[EncodedPrompt, ...], Facts]
+# what was read, by the model's files and what it was given: reading a tokenizer takes a second, and
+# each kind of run asks
+ENCODED: dict[Any, Read] = {}
+
+
+def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
+    """Prompts as token ids of the profile's target, whose tokenizer is downloaded if needed, and
+    facts: `encoded`, a SHA-256 of their ids, domains and token ids, `stop_ids`, the ids that end
+    the target's texts, `prompts_cut`, the number of prompts that are cut, and `left_out`
+    (`ModelFolder`).
+    """
+    folder = ModelFolder.fetched(profile.target, weights=False)
+    limits = profile.max_prompt_tokens, profile.template, profile.truncate
+    files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
+    stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
+    asked = stamps, tuple(prompts), limits
+    if asked not in ENCODED:
+        tokenizer = folder.tokenizer
+        stops = sorted(folder.stop_ids(tokenizer), key=str)
+        encoded = tuple(encode_prompts(tokenizer, prompts, *limits))
+        rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
+        cut = sum(prompt.cut > 0 for prompt in encoded)
+        read = {"encoded": digest_of(rows), "stop_ids": stops, "prompts_cut": cut}
+        ENCODED[asked] = encoded, read
+    encoded, facts = ENCODED[asked]
+    return encoded, facts | {"left_out": folder.left_out(profile.temperature > 0)}
 
 
 def encoded_prompts(profile: Profile) -> tuple[EncodedPrompt, ...]:
@@ -599,7 +623,9 @@ def recorded_run(profile: Profile, kind: str, say: bool = False) -> Run | None:
     )
     names = (kind, f"{asked.name}-{kind}-{wanted.get('key')}")
     for folder in [*own, *traces]:
-        manifest = manifest_of(folder) or {}
+        manifest: Facts = {}
+        with suppress(ValueError, RunError):
+            manifest = manifest_of(folder)
         if not manifest and folder.name not in names:
             continue
         differ = what_differs(manifest, wanted) if manifest else []
@@ -713,6 +739,7 @@ def record_run(
             written(path, lambda part: part.write_bytes(content))
         if finished.is_file() and not was_there:  # another process has just finished it
             return load_run(folder)
+        say_left_out(profile.target.path, identity["left_out"])
         if cut := identity["prompts_cut"]:
             limit = profile.max_prompt_tokens
             notice(f"{cut} of {identity['prompts']} prompts are cut to {limit} tokens")
