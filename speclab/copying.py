@@ -55,8 +55,7 @@ def copied(context: Sequence[int], least: int, most: int = MOST) -> Array:
     start = place[-1]
     period = len(ids) - start
     ahead = np.arange(most) % period
-    copy: Array = ids[start + ahead]
-    return copy
+    return ids.take(start + ahead)
 
 
 def replayed(

@@ -215,9 +215,9 @@ def block_estimators() -> dict[str, Estimator]:
 
         def columns(sums: pd.DataFrame) -> Array:
             reached = [column for column in sums if str(column).startswith("survival_")]
-            of_all = ["blocks"] * len(reached)
-            under = ["blocks", *reached[:-1]] if is_step else of_all
-            return sums[reached + under].to_numpy(float)
+            under = ["blocks", *reached[:-1]] if is_step else ["blocks"] * len(reached)
+            numbers: Array = sums[reached + under].to_numpy(float)
+            return numbers
 
         return Estimator(name, columns, quotient, scalar=False)
 
