@@ -55,7 +55,8 @@ def copied(context: Sequence[int], least: int, most: int = MOST) -> Array:
     start = place[-1]
     period = len(ids) - start
     ahead = np.arange(most) % period
-    return ids.take(start + ahead)
+    copy: Array = ids[start + ahead]
+    return copy
 
 
 def replayed(
