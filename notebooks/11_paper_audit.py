@@ -188,8 +188,8 @@ def task_minus_depth(text):
     count, total = tested.sum((1, 2)), kept.sum((1, 2))
     spread = total - score.divide(total**2, count)
     draws = score.divide(by_domain - by_depth, spread)
-    found = stats.interval_of(draws, prompts, "the share of variance")
-    return pd.DataFrame([found | {"row": "all"}])
+    found = stats.Interval.of(draws, prompts, "the share of variance")
+    return pd.DataFrame([vars(found) | {"row": "all"}])
 
 
 def accepted(text, tree):
@@ -217,7 +217,7 @@ def late_minus_early(trace):
 def between_domains(trace):
     """Share of the variance between texts that lies between domains."""
     found = variance_components.shares(trace, "hit")["domain"]
-    return pd.DataFrame([found | {"row": "domain"}])
+    return pd.DataFrame([vars(found) | {"row": "domain"}])
 
 
 def numbers_minus_others(trace, strings):

@@ -318,7 +318,7 @@ if compares:
 if compares:
     of_texts = variance_components.shares(sampled.trace, "overlap")
     if by_hand.notna().all():  # else all texts are alike
-        assert all(np.isclose(by_hand[name], of_texts[name]["estimate"]) for name in of_texts)
+        assert all(np.isclose(by_hand[name], of_texts[name].estimate) for name in of_texts)
 
 # %% [markdown]
 # The table has these shares for each set of prompts ([03](03_domain_acceptance.ipynb) describes the
@@ -336,8 +336,8 @@ if compares:
         rows = rows[rows["domain"].isin(judged)]
         shares[greedy.name, name] = variance_components.shares(rows, greedy.value)
     shares[sampled.name, prompt_sets.OWN] = of_texts
-    parts = {key: pd.DataFrame(each.values(), [*each]) for key, each in shares.items()}
-    reasons = stack(parts, ["temperature", "set", "part"])
+    parts = {key: pd.DataFrame(map(vars, each.values()), [*each]) for key, each in shares.items()}
+    reasons = stack(parts, ["temperature", "set", "part"]).drop(columns="n_prompts")
     reasons = Estimates(reasons).in_units("%")
     ctx.table(
         reasons,

@@ -255,7 +255,7 @@ def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) 
         "emitted": emitted,
         "truncated": truncated,
     }
-    levels = {f"survival_{d + 1}": level for d, level in enumerate(survival.T)}
+    levels = {f"survival_{d}": level for d, level in enumerate(survival.T, 1)}
     return pd.DataFrame(columns | levels)
 
 

@@ -35,6 +35,28 @@ TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"
 
 
 @dataclass(frozen=True)
+class Interval:
+    """An estimate, its 95 % interval over resampled prompts (`bounds_of`), and the number of
+    prompts in all domains.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    n_prompts: int
+
+    @classmethod
+    def of(cls, draws: Array, prompts: "Resampling", what: str) -> "Interval":
+        """The interval from draws (1 + n,): the estimate, then the values of n resamples. Raises
+        ValueError if `what` is undefined in the sample.
+        """
+        if np.isnan(draws[0]):
+            raise ValueError(f"{what} is undefined for this frame: its denominator is 0")
+        numbers = [draws[0], *bounds_of(draws[1:], prompts.fewest)]
+        return cls(*map(float, numbers), len(prompts.domain))
+
+
+@dataclass(frozen=True)
 class Resampling:
     """Prompts and their resamples: each row's prompt (rows,), each prompt's domain number
     (prompts,), and prompt weights (1 + n, prompts). The first row of the weights is all 1 (the
@@ -171,17 +193,6 @@ def bounds_of(draws: Array, n_prompts: int | Sequence[int]) -> Array:
     return np.where(undefined, np.nan, bounds)
 
 
-def interval_of(draws: Array, prompts: Resampling, what: str) -> dict[str, Any]:
-    """An estimate, its 95 % interval over resampled prompts (`bounds_of`) and the number of prompts
-    in all domains, by NUMBERS and n_prompts. draws (1 + n,): the estimate, then the values of n
-    resamples. Raises ValueError if `what` is undefined in the sample.
-    """
-    if np.isnan(draws[0]):
-        raise ValueError(f"{what} is undefined for this frame: its denominator is 0")
-    numbers = [draws[0], *bounds_of(draws[1:], prompts.fewest)]
-    return dict(zip(NUMBERS, map(float, numbers), strict=True)) | {"n_prompts": len(prompts.domain)}
-
-
 @dataclass(frozen=True)
 class Draws:
     """Named numbers of a sample and of its resamples. All numbers share the same resamples.
@@ -221,7 +232,7 @@ class Draws:
             # each column's numbers, and why an interval would be missing
             fewest = [counted.get(domain, fewest_of_all) for domain in frame]
             numbers = [columns[0], *bounds_of(columns[1:], fewest)]
-            table = pd.DataFrame(dict(zip(NUMBERS, numbers, strict=True)))
+            table = pd.DataFrame(np.transpose(numbers), columns=NUMBERS)
             is_missing = table.isna().any(axis=1)
             reasons = np.where(np.array(fewest) < MIN_PROMPTS, TOO_FEW, NO_INTERVAL)
             table["n_prompts"] = [sizes.get(domain, every) for domain in frame]

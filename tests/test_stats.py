@@ -260,7 +260,7 @@ def test_the_statistic_of_means_is_welchs_t():
             "prompt_id occurs in two domains",
         ),
         (
-            lambda: stats.interval_of(np.full(9, np.nan), stats.resampling_of(clustered(), 8), "x"),
+            lambda: stats.Interval.of(np.full(9, np.nan), stats.resampling_of(clustered(), 8), "x"),
             "x is undefined for this frame",
         ),
     ],

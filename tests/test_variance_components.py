@@ -15,7 +15,7 @@ SPACE = np.array([1, -1, 0.5, -0.5]) / np.sqrt(0.625)  # four domains, variance 
 def estimates(frame):
     """The share of each component."""
     parts = variance_components.shares(frame, "y", n=20)
-    return {name: share["estimate"] for name, share in parts.items()}
+    return {name: share.estimate for name, share in parts.items()}
 
 
 def test_the_share_by_hand():
@@ -94,7 +94,7 @@ def test_the_three_components_of_texts_and_their_intervals(domain, prompt, sizes
     for seed in range(40):
         frame = texts(domain, prompt, 0.6, 3, sizes, rows=4, seed=seed)
         parts = variance_components.shares(frame, "y", n=200).values()
-        rows.append([[*share.values()] for share in parts])
+        rows.append([(share.estimate, share.low, share.high) for share in parts])
     estimate, low, high = np.moveaxis(rows, -1, 0)
     assert np.mean(estimate, axis=0) == pytest.approx(truth, abs=0.03)
     assert (np.mean((low <= truth) & (truth <= high), axis=0) >= 0.85).all()
@@ -112,4 +112,4 @@ def test_what_cannot_be_parted_is_refused():
     with pytest.raises(ValueError, match="only code has 5 prompts or more"):
         variance_components.shares(one, "y")
     flat = variance_components.shares(frame.assign(y=0.1), "y", n=20)["domain"]
-    assert flat == {"estimate": 0, "low": 0, "high": 0}
+    assert (flat.estimate, flat.low, flat.high) == (0, 0, 0)

@@ -5,7 +5,7 @@ import pandas as pd
 
 from speclab.estimates import NUMBERS
 from speclab.score import column_of, divide, domains_in
-from speclab.stats import Resampling, interval_of, resampling_of
+from speclab.stats import Interval, Resampling, resampling_of
 
 
 def correlations(frame: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
@@ -28,7 +28,7 @@ def correlations(frame: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
                 )
             prompts = resampling_of(part)
             draws = correlation_draws(*columns, prompts)
-            numbers = interval_of(draws, prompts, f"the correlation of {x} and {y}")
+            numbers = vars(Interval.of(draws, prompts, f"the correlation of {x} and {y}"))
         except ValueError as error:
             note = str(error)
         rows.append({"domain": domain} | numbers | {"note": note})

@@ -25,10 +25,10 @@ import pandas as pd
 from speclab import stats
 from speclab.estimates import named
 from speclab.score import column_of
-from speclab.stats import RESAMPLES, resampling_of
+from speclab.stats import RESAMPLES, Interval, resampling_of
 
 
-def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str, dict[str, float]]:
+def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str, Interval]:
     """Shares of the variance between texts (of the column `value`), from 0 to 1, each with its
     interval over resampled prompts: "domain", "prompt" (within its domain) and "draw" (of the text,
     given the prompt). A prompt has one text per `seed`. If no prompt has two texts, "draw" is
@@ -72,7 +72,7 @@ def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str,
         excess = draws[1:].mean() - draws[0]
         bounds = stats.bounds_of(draws[1:] - excess, prompts.fewest)
         numbers = np.clip([draws[0], *bounds], 0, 1).tolist()
-        intervals[name] = dict(zip(stats.NUMBERS, numbers, strict=True))
+        intervals[name] = Interval(*numbers, len(prompts.domain))
     return intervals
 
 
