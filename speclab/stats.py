@@ -52,8 +52,8 @@ class Interval:
         """
         if np.isnan(draws[0]):
             raise ValueError(f"{what} is undefined for this frame: its denominator is 0")
-        numbers = [draws[0], *bounds_of(draws[1:], prompts.fewest)]
-        return cls(*map(float, numbers), len(prompts.domain))
+        low, high = bounds_of(draws[1:], prompts.fewest)
+        return cls(float(draws[0]), float(low), float(high), len(prompts.domain))
 
 
 @dataclass(frozen=True)
@@ -284,9 +284,8 @@ def jointly(
             notes[name] = str(error)
             continue
         # an estimator of several numbers has a column of draws for each
-        members = [f"{name}[{place}]" for place in range(1, numbers.shape[-1] + 1)]
-        labels = [name] if estimator.scalar else members
-        for label, draws in zip(labels, np.moveaxis(numbers, -1, 0), strict=True):
+        for place, draws in enumerate(np.moveaxis(numbers, -1, 0), 1):
+            label = name if estimator.scalar else f"{name}[{place}]"
             values[label] = pd.DataFrame(draws, columns=columns)
     return Draws(values, prompts, notes)
 
