@@ -20,9 +20,9 @@ OF_PAIR = ("profile", "overrides")  # they are checked as a profile, not here
 LINE = re.compile(r"^(\w+): \w+ = (.+?)(?:  # ([^;\n]*).*)?$", re.MULTILINE)
 # parameters that notebooks no longer have; CHANGELOG.md says what there is instead
 GONE = re.compile(
-    r"decoded_\w+|rounds|pass_(repeats|tries)|new_tokens|check_(prompts|repeats)|probes|probe_prompts"
-    r"|batches|streams|mix|load|requests|article_(int4|cost)|bins|entropy_bins|public_runs|parts"
-    r"|tried|dynamic|cost_margin|router|wanted_overlap|sure|deepest|cs|slopes|author_records"
+    r"decoded_\w+|rounds|pass_(repeats|tries)|new_tokens|check_(prompts|repeats)|probe_prompts"
+    r"|probes|batches|streams|mix|load|requests|article_(int4|cost)|bins|entropy_bins|public_runs"
+    r"|parts|tried|dynamic|cost_margin|router|wanted_overlap|sure|deepest|cs|slopes|author_records"
     r"|largest_gamma|level"
 )
 OF_GONE = "notebooks no longer have it (see CHANGELOG.md)"
