@@ -16,10 +16,10 @@ from torch import Tensor
 from speclab.draft import Proposal, propose
 from speclab.model import KVCache, LanguageModel, Pair, over_trunk, wait_for
 from speclab.plain import Array, EncodedPrompt
-from speclab.sampling import Sampling, check_finite, probabilities, rank_key
+from speclab.sampling import Sampling, check_finite, probabilities
 from speclab.shapes import Shape
 from speclab.tree import Tree
-from speclab.verify import RULES, Verdict, matching_path, verify
+from speclab.verify import RULES, Verdict, verify
 
 LOSSLESS = tuple(name for name, rule in RULES.items() if rule.lossless)
 
@@ -70,11 +70,6 @@ class Decoded:
     def target_passes(self) -> int:
         """Target passes after the prefill: one per step."""
         return len(self.steps)
-
-    @property
-    def block_efficiency(self) -> float:
-        """Emitted tokens per target pass."""
-        return len(self.token_ids) / len(self.steps)
 
 
 def check_rule(rule: str, shape: Shape, sampling: Sampling) -> None:
@@ -131,8 +126,7 @@ def decode(
         check_finite(logits, "target")
         # which of them the target accepts
         if sampling.greedy or rng is None:
-            best = rank_key(logits).argmax(-1)
-            verdict = matching_path(*drafted, best.cpu().numpy())
+            verdict = verify("greedy", *drafted, logits, None, None)
         else:
             by = "point-mass" if proposal.copied else rule
             p = probabilities(logits, sampling)
@@ -206,9 +200,8 @@ def _emitted(
             break
     accepted = min(len(path), len(tokens))
     kind = "cut" if accepted == len(tokens) else verdict.kind
-    tree = proposal.tree
-    draft = Drafted(tree, proposal.tokens, verdict.path[:accepted])
-    return Step(tuple(tokens), accepted, tree.size, kind, proposal.copied, draft)
+    draft = Drafted(proposal.tree, proposal.tokens, verdict.path[:accepted])
+    return Step(tuple(tokens), accepted, proposal.tree.size, kind, proposal.copied, draft)
 
 
 def decode_prompt(

@@ -95,8 +95,10 @@ class Estimates:
         """Curves without intervals. `lines` maps a name to its values at the values `at` of the
         column `x`. The new first column `key` holds the name.
         """
-        places = pd.DataFrame({x: at, "estimate": np.nan, "low": np.nan, "high": np.nan})
-        curves = {name: places.assign(estimate=ys) for name, ys in lines.items()}
+        curves = {
+            name: pd.DataFrame({x: at, "estimate": ys, "low": np.nan, "high": np.nan})
+            for name, ys in lines.items()
+        }
         return cls(stack(curves, key))
 
     # ---- select ----------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ class Estimates:
     # ---- format ----------------------------------------------------------------------------------
 
     def in_units(self, unit: str, digits: int | None = None) -> "Estimates":
-        """The same numbers, shown in a unit of `stats.UNITS`: "%" for shares, "points" for
+        """The same numbers, shown in a unit of UNITS: "%" for shares, "points" for
         differences of shares, "x" for ratios. Default digits: 0 for "%" and "points", else 2.
         """
         usual = 2 if unit in ("", "x") else 0

@@ -206,6 +206,7 @@ class Pair:
         """True for plain weights on the CPU in float32, where passes of different shapes differ in
         the last digits only. Elsewhere rounding can decide a near tie the other way.
         """
-        models = (self.target, self.draft)
-        plain = all(m.dtype == torch.float32 and not m.quantised for m in models)
-        return plain and all(m.device.type == "cpu" for m in models)
+        return all(
+            model.dtype == torch.float32 and not model.quantised and model.device.type == "cpu"
+            for model in (self.target, self.draft)
+        )

@@ -183,7 +183,6 @@ def chain_sums(
     (sampled chain, expectations). The sums are those of `prompt_sums`, without the survival
     columns. Raises ValueError as `replay` and `replay_sampled` do.
     """
-    gammas = [check_limit("gamma", gamma) for gamma in gammas]
     is_drawn = among("rule", rule, RULES) in DRAWN
     walk = partial(replay_sampled, rule=rule) if is_drawn else replay
     return sums_by_gamma(lambda gamma: walk(trace, gamma, starts), gammas)
@@ -262,7 +261,7 @@ def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) 
         "emitted": emitted,
         "truncated": truncated,
     }
-    levels = {f"survival_{d + 1}": level for d, level in enumerate(survival.T)}
+    levels = {f"survival_{d}": level for d, level in enumerate(survival.T, 1)}
     return pd.DataFrame(columns | levels)
 
 

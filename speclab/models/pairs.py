@@ -53,7 +53,13 @@ def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int
     facts = {"target": model_facts(target, first), "draft": model_facts(draft, second)}
     drafting = second if second.by_start else joined(second, facts, tokenizer, first.vocab)
     first.vocab = drafting.vocab
-    _check_stops(folder, stops, first.vocab)
+    # a stop id that is not shared would never occur, and no text would end
+    if beyond := [stop for stop in stops if stop not in range(first.vocab)]:
+        raise ValueError(
+            f"{folder.path}: its texts end with token id {beyond[0]!r} (eos_token_id), which is "
+            f"not among the {first.vocab} ids that both models share; use a draft with this id, or "
+            "correct generation_config.json"
+        )
     facts["draft"]["tokens_said"] = drafting.tokens_said
     if drafting is not second:  # translated
         facts["draft"]["own_vocabulary"] = second.vocab
@@ -123,14 +129,23 @@ def model_of(
 
     folder: where it was loaded from, if it was. dtype: of its activations (default: its weights').
     """
-    head = network.get_output_embeddings()
+    # the output layer with fixed weights, in the kit's faster form if there is one
+    own = head = network.get_output_embeddings()
+    if isinstance(own, trimmed.TrimmedHead):
+        head = copy.copy(own)  # the network's own stays as it is
+        head.product = Projection(own.weight)
+    elif type(own) is torch.nn.Linear:
+        head = Projection(own.weight, own.bias)
+    # the class of the quantised layers, or else of the plain layers
+    names = (type(module).__name__ for module in network.modules())
+    linear = {name for name in names if "Linear" in name}
     model = Network(
         body=LeanBody(network) if is_supported(network) else network.get_decoder(),
-        head=_frozen(head),
-        vocab=head.out_features,
+        head=head,
+        vocab=own.out_features,
         dtype=dtype or network.dtype,
         device=network.device,
-        kernel=_kernel(network),
+        kernel="+".join(sorted(linear - {"Linear"} or linear)),
         network=network,
         folder=folder,
     )
@@ -227,15 +242,6 @@ def _load_plain(
     network, info = loaded
     mismatched = [entry[0] for entry in info["mismatched_keys"]]
     return network, [*info["missing_keys"], *mismatched]
-
-
-def _frozen(head: Any) -> Any:
-    """An output layer with fixed weights, in the kit's faster form if there is one."""
-    if isinstance(head, trimmed.TrimmedHead):
-        head = copy.copy(head)  # the network's own stays as it is
-        head.product = Projection(head.weight)
-        return head
-    return Projection(head.weight, head.bias) if type(head) is torch.nn.Linear else head
 
 
 # ---- are its probabilities the model's own? ------------------------------------------------------
@@ -351,24 +357,7 @@ def joined(draft: Network, facts: Facts, tokenizer: Any, vocab: int) -> Language
     return TranslatedModel(draft, spelled, common)
 
 
-def _check_stops(folder: ModelFolder, stops: frozenset[int], shared: int) -> None:
-    """ValueError for a stop id that is not shared: it would never occur, and no text would end."""
-    if beyond := [stop for stop in stops if stop not in range(shared)]:
-        raise ValueError(
-            f"{folder.path}: its texts end with token id {beyond[0]!r} (eos_token_id), which is "
-            f"not among the {shared} ids that both models share; use a draft with this id, or "
-            "correct generation_config.json"
-        )
-
-
 # ---- facts ---------------------------------------------------------------------------------------
-
-
-def _kernel(network: Any) -> str:
-    """Class of the quantised layers, or else of the plain layers."""
-    names = (type(module).__name__ for module in network.modules())
-    linear = {name for name in names if "Linear" in name}
-    return "+".join(sorted(linear - {"Linear"} or linear))
 
 
 def parameter_count(network: Any) -> int:

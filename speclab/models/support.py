@@ -45,7 +45,17 @@ def check_usable(config: Facts, context: int = 0) -> str:
             "weights and those packed by 'gptq'; use another form of this model"
         )
     settings = read_config(config.get(OF_HEAD, {}) if head else config)
-    name = f"{head} head" if head else _check_architecture(settings, config)
+    name = f"{head} head"
+    if not head:
+        from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+        network: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(settings)]
+        name = network.__name__
+        if reason := next(_reasons(network, settings, bool(packing)), ""):
+            raise ValueError(
+                f"the kit cannot use {name} with this config.json: {reason}; use another model "
+                f"({LIST})"
+            )
     allowed = limits(settings)
     for entry, most in allowed.items():
         if most < context:
@@ -78,21 +88,6 @@ def read_config(config: Facts) -> Any:
     except Exception as error:  # each architecture checks its settings in its own way
         said = one_line(f"{type(error).__name__}: {error}")[:300]
         raise ValueError(f"its config.json cannot be used ({said}); {MEND}") from None
-
-
-def _check_architecture(settings: Any, config: Facts) -> str:
-    """The class of a model. ValueError if the kit cannot use it."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
-
-    network: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(settings)]
-    packed = bool(config.get("quantization_config"))
-    if reason := next(_reasons(network, settings, packed), ""):
-        raise ValueError(
-            f"the kit cannot use {network.__name__} with this config.json: {reason}; use another "
-            f"model ({LIST})"
-        )
-    name: str = network.__name__
-    return name
 
 
 def _reasons(network: Any, config: Any, packed: bool) -> Iterator[str]:

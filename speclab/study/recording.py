@@ -78,14 +78,6 @@ class Worker:
         self.texts = dict(job.texts or {})
         self.passes = Passes()
 
-    def _load(self) -> Pair:
-        torch.set_num_threads(self.job.threads)
-        profile = self.job.profile
-        specs = {name: getattr(profile, name) for name in MODELS}
-        if self.device:
-            specs = {name: replace(spec, device=self.device) for name, spec in specs.items()}
-        return load_pair(profile.replace(**specs))
-
     def _write(self, pair: Pair, index: int) -> None:
         """Write the texts of a block, on a CPU with those of the other blocks of its group. Groups
         have fixed limits, so an interrupted recording writes the same texts again.
@@ -106,19 +98,26 @@ class Worker:
             texts += generate(pair.target, part, *limits, self.passes)
         self.texts = {one.prompt_id: text for one, text in zip(prompts, texts, strict=True)}
 
-    def _recorded(self, pair: Pair, index: int) -> list[Recorded]:
-        """The texts of a block, then the records of its prompts. When memory runs out, half as
-        much is done at once, a notice is printed, and the block starts again.
+    def record(self, index: int) -> Done:
+        """Record one block: its texts, then the records of each prompt. When memory runs out, half
+        as much is done at once, a notice is printed, and the block starts again.
         """
         block, profile = self.job.blocks[index], self.job.profile
+        if self.pair is None:  # loaded with the first block
+            torch.set_num_threads(self.job.threads)
+            specs = {name: getattr(profile, name) for name in MODELS}
+            if self.device:
+                specs = {name: replace(spec, device=self.device) for name, spec in specs.items()}
+            self.pair = load_pair(profile.replace(**specs))
+        began = time.perf_counter()
         while True:
             try:
                 if block[0].prompt_id not in self.texts:
-                    self._write(pair, index)
+                    self._write(self.pair, index)
                 texts = [self.texts[prompt.prompt_id] for prompt in block]
-                return record_prompts(
-                    pair, block, texts, profile.tree, profile.sampling, self.packed, self.passes
-                )
+                how = profile.tree, profile.sampling, self.packed, self.passes
+                recorded = record_prompts(self.pair, block, texts, *how)
+                break
             except torch.OutOfMemoryError:
                 if self.packed <= SMALLEST:
                     raise
@@ -131,12 +130,6 @@ class Worker:
                 f"out of memory: continuing with max_packed_tokens={self.packed}, and writing "
                 f"texts in {self.parts} parts"
             )
-
-    def record(self, index: int) -> Done:
-        """Record one block: its texts, then the records of each prompt."""
-        self.pair = self.pair or self._load()
-        began = time.perf_counter()
-        recorded = self._recorded(self.pair, index)
         facts = {
             "time_s": time.perf_counter() - began,
             "pair": self.pair.facts,
