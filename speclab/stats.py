@@ -32,6 +32,7 @@ RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # per domain; with fewer, intervals cover less than 95 % (notebook 12)
 UNNAMED = "one domain"  # the domain of a frame without the column `domain`
 NO_INTERVAL = "too few rows: undefined in the sample, or in more than 5 % of the resamples"
+NO_NUMBER = "undefined in some rows, as min(1, p/q) is where q = 0"
 TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"
 
 
@@ -229,7 +230,8 @@ class Draws:
             is_series = isinstance(values, pd.Series)
             table = self._rows(values.to_frame("") if is_series else values)
             is_missing = table[NUMBERS].isna().any(axis=1)
-            reasons = self.notes.get(name, table["note"])
+            is_undefined = table["estimate"].isna()
+            reasons = np.where(is_undefined, self.notes.get(name, table["note"]), table["note"])
             table["note"] = np.where(is_missing, reasons, "")
             table.insert(0, key, name)
             tables.append(table.drop(columns="domain") if is_series else table)
@@ -297,6 +299,8 @@ def jointly(
         labels = asked_as.labels(numbers.shape[-1])
         for label, draws in zip(labels, np.moveaxis(numbers, -1, 0), strict=True):
             values[label] = pd.DataFrame(draws, columns=columns)
+        if np.isnan(totals).any():
+            notes |= dict.fromkeys(labels, NO_NUMBER)
     return Draws(values, prompts, notes)
 
 
@@ -326,8 +330,8 @@ def by_domain(frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES) -> 
     prompts; `all` and `pooled` use the smallest domain's (`bounds_of`).
     """
     draws = jointly({estimator.name: (frame, estimator)}, n=n)
-    if draws.notes:
-        raise ValueError(draws.notes[estimator.name])
+    if (reason := draws.notes.get(estimator.name, NO_NUMBER)) != NO_NUMBER:
+        raise ValueError(reason)
     table = draws.table(key="estimator").frame.drop(columns="note")
     domains = [rows for _, rows in table.groupby("domain", sort=False)]
     return Estimates(pd.concat(domains, ignore_index=True))

@@ -49,7 +49,7 @@ from speclab.verify import (
 
 ALL = st.sampled_from(list(RULES))
 LOSSLESS = ("rejection", "block", "point-mass", "without-replacement")
-KINDS = ("random", "p = q", "disjoint", "zeros", "p one-hot")
+KINDS = ("random", "p = q", "disjoint", "zeros", "p one-hot", "cut")
 CHAINS = [("chain:1", 3), ("chain:2", 3), ("chain:3", 3), ("chain:4", 3), ("chain:2", 4)]
 # wide roots, as wide as the vocabulary too, two levels, a budget that cuts a family, siblings that
 # both have a family, the paper's 2+4+2

@@ -3,6 +3,7 @@
 Imports torch only when models are loaded, because keys and recorded runs are read without it.
 """
 
+import json
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -59,23 +60,28 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     (`ModelFolder`).
     """
     folder = ModelFolder.fetched(profile.target, weights=False)
-    limits = profile.max_prompt_tokens, profile.template, profile.truncate
+    how = profile.max_prompt_tokens, profile.template, profile.truncate, profile.system
+    arguments = json.dumps(profile.template_arguments)  # a text, because a dict has no hash
     files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
     stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
-    encoded, facts = _read(folder, stamps, tuple(prompts), limits)
+    encoded, facts = _read(folder, stamps, tuple(prompts), how, arguments)
     return encoded, facts | {"left_out": folder.left_out(profile.temperature > 0)}
 
 
 @cache
 def _read(
-    folder: ModelFolder, _stamps: tuple[Any, ...], prompts: tuple[Prompt, ...], limits: Any
+    folder: ModelFolder,
+    _stamps: tuple[Any, ...],
+    prompts: tuple[Prompt, ...],
+    how: Any,
+    arguments: str,
 ) -> Read:
     """Computed once per process, unless a file of the model's folder changes: reading a tokenizer
     takes a second, and each kind of run asks.
     """
     tokenizer = folder.tokenizer
     stops = sorted(folder.stop_ids(tokenizer), key=str)
-    encoded = encode_prompts(tokenizer, prompts, *limits)
+    encoded = encode_prompts(tokenizer, prompts, *how, json.loads(arguments))
     rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
     cut = sum(prompt.cut > 0 for prompt in encoded)
     facts = {"encoded": digest_of(rows), "stop_ids": stops, "prompts_cut": cut}
