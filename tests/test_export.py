@@ -197,14 +197,9 @@ def test_a_server_is_told_how_the_texts_were_sampled(tiny, told):
         assert '{"temperature": 0.0}' in export.commands(tiny, engine, 3)
     run.manifest["profile"] |= {"min_p": 0.1}
     words, _ = told("bash", export.commands(run, "llama.cpp", 3))
-    options = dict(zip(words[::2], words[1::2], strict=True))
-    assert options["--min-p"] == "0.1" and options["--samplers"].endswith("top_p;min_p")
-    said = {engine: export.why_not(run, engine) for engine in export.ENGINES}
-    is_told = dict.fromkeys(("llama.cpp", "transformers"), True)
-    assert {engine: not reason for engine, reason in said.items()} == dict.fromkeys(said, False) | (
-        is_told
-    )
-    assert "is not known to apply min_p" in said["vllm"]
+    assert words[words.index("--min-p") + 1] == "0.1" and "top_p;min_p" in str(words)
+    assert export.why_not(run, "llama.cpp") == ""
+    assert "vllm is not known to apply min_p" in export.why_not(run, "vllm")
 
 
 @pytest.mark.parametrize("engine", [*SAID, "transformers"])

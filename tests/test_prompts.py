@@ -340,16 +340,13 @@ def test_a_conversation_is_joined_by_the_template_alone():
 
 def test_a_system_message_stands_before_every_prompt_and_arguments_reach_the_template():
     tokenizer = make_tokenizer(CHAT_TEMPLATE + "{% if thinking is false %} three{% endif %}")
-    asked = [Prompt("a", "chat", "two"), Prompt("b", "chat", "two", TURNS[1:])]
-    by_hand = encode_prompts(tokenizer, [Prompt("a", "chat", "two", TURNS)], 9, "chat")
-    told = encode_prompts(tokenizer, asked, 9, "chat", system="one")
-    assert [prompt.ids for prompt in told] == [by_hand[0].ids] * 2
-    given = {"system": "one", "arguments": {"thinking": False}}
-    for one in encode_prompts(tokenizer, asked, 9, "chat", **given):
-        assert one.ids == (*by_hand[0].ids, 7)
+    by_hand = [Prompt("a", "chat", "two", TURNS)]
+    asked = [replace(by_hand[0], messages=turns) for turns in ((), TURNS[1:])]
+    (wanted,) = encode_prompts(tokenizer, by_hand, 9, "chat")
+    assert encode_prompts(tokenizer, asked, 9, "chat", system="one") == [wanted] * 2
     long = [Prompt("a", "chat", "two three four")]
-    (cut,) = encode_prompts(tokenizer, long, 8, "chat", True, **given)
-    assert cut.ids == (*by_hand[0].ids, 7) and cut.cut == 2
+    (found,) = encode_prompts(tokenizer, long, 8, "chat", True, "one", {"thinking": False})
+    assert found.ids == (*wanted.ids, 7) and found.cut == 2
 
 
 OF_USERS = CHAT_TEMPLATE.replace("messages %", "messages if m.role == 'user' %")
@@ -358,30 +355,25 @@ OF_USERS = CHAT_TEMPLATE.replace("messages %", "messages if m.role == 'user' %")
 @pytest.mark.parametrize(
     ("template", "turns", "given", "words"),
     [
-        (CHAT_TEMPLATE, (), {"arguments": {"thinking": False}}, "ignores template_arg.*: thinking"),
-        (CHAT_TEMPLATE, (), {"arguments": {"tokenize": False}}, "tokenize.*omit it"),
-        (CHAT_TEMPLATE, (), {"arguments": {"messages": []}}, "messages.*omit it"),
-        (OF_USERS, (), {"system": "one"}, "ignores messages of role system"),
-        (OF_USERS, TURNS, {}, "ignores messages of role system"),
-        (OF_USERS, (*TURNS, ("tool", "one")), {}, "ignores messages of role"),
-        (CHAT_TEMPLATE, TURNS, {"system": "one"}, "'a' has a system message of its own"),
+        (CHAT_TEMPLATE, (), (None, {"thinking": 0}), "ignores template_arguments: thinking"),
+        (CHAT_TEMPLATE, (), (None, {"tokenize": 0}), "tokenize.*omit it"),
+        (OF_USERS, (), ("one",), "ignores messages of role system"),
+        (OF_USERS, (*TURNS[1:], ("tool", "one")), (), "ignores messages of role tool"),
+        (CHAT_TEMPLATE, TURNS, ("one",), "'a' has a system message of its own"),
     ],
 )
 def test_what_a_template_ignores_is_refused(template, turns, given, words):
     asked = [Prompt("a", "chat", "two", turns), Prompt("b", "chat", "two")]
     with pytest.raises(ValueError, match=words):
-        encode_prompts(make_tokenizer(template), asked, 99, "chat", **given)
+        encode_prompts(make_tokenizer(template), asked, 99, "chat", False, *given)
 
 
 def test_an_argument_that_one_prompt_needs_is_read(tmp_path):
-    """Without it the template fails, or the other prompts would have the same tokens."""
+    """Without it the template fails on that prompt alone, which ends with a tool's answer."""
     tokenizer = make_tokenizer(CHAT_TEMPLATE + "{% if messages[1] %}{{ 1 + extra }}{% endif %}")
     asked = read_prompts(write(tmp_path, line("a"), conversation("user", "assistant", "tool")))
-    assert asked[1].messages[-1] == ("tool", "one") and asked[1].text == "one"
-    one, other = encode_prompts(tokenizer, asked, 99, "chat", arguments={"extra": 2})
-    assert len(other.ids) > len(one.ids)
-    with pytest.raises(ValueError, match="fails on prompt 'x'"):
-        encode_prompts(tokenizer, asked, 99, "chat")
+    assert asked[1].messages[-1] == ("tool", asked[1].text)
+    encode_prompts(tokenizer, asked, 99, "chat", arguments={"extra": 2})
 
 
 @pytest.mark.parametrize("before", [(), TURNS[:1]])
