@@ -259,7 +259,7 @@ try:
     import torch
 
     from speclab.decode import LOSSLESS, decode_prompt
-    from speclab.study.pairs import load_pair, read_by_target
+    from speclab.study.pairs import load_pair
     from speclab.sampling import probabilities
     from speclab.shapes import NO_DRAFT, parse_shape
 
@@ -307,7 +307,7 @@ def decoded(prompt, rule, shape, temperature, new_tokens, seed):
     tokens.
     """
     typed = [prompts.Prompt("typed", "", prompt)]
-    [read], _ = read_by_target(settings, typed)
+    [read], _ = runs.read_by_target(settings, typed)
     sampling = replace(settings.sampling, temperature=temperature)
     made, plain = (
         decode_prompt(both, read, rule, drafted, sampling, new_tokens, seed)
