@@ -216,8 +216,8 @@ def test_an_override_without_a_value_is_refused():
         ({"domains": []}, ["domains=[]"]),
         ({"domains": ["code", "math", "code"]}, ["code", "twice"]),
         ({"seed": -1, "top_k": -1}, ["seed=-1", "top_k=-1"]),  # each is reported
-        ({"system": "Be kind."}, ["system", "template is none", "set template: chat"]),
-        ({"template_arguments": {"a": 1}}, ["template_arguments", "template is none"]),
+        ({"system": "Be kind."}, ["system", "template='none'", "set template: chat"]),
+        ({"template_arguments": {"a": 1}}, ["template_arguments", "set template: chat"]),
     ],
 )
 def test_what_came_and_what_is_allowed_is_said_in_a_line(overrides, words):

@@ -330,23 +330,17 @@ TURNS = (("system", "one"), ("user", "two"))
 
 
 def test_a_conversation_is_joined_by_the_template_alone():
-    tokenizer = make_tokenizer(CHAT_TEMPLATE)
+    tokenizer = make_tokenizer(CHAT_TEMPLATE + "{% if thinking is false %} three{% endif %}")
     asked = [Prompt("a", "chat", "two", TURNS)]
     (encoded,) = encode_prompts(tokenizer, asked, 9, "chat")
     assert encoded.ids == (2, 5, 3, 2, 6, 3, 4)  # [U] one [/U] [U] two [/U] [A]
+    told = [replace(asked[0], messages=turns) for turns in ((), TURNS[1:])]
+    assert encode_prompts(tokenizer, told, 9, "chat", system="one") == [encoded] * 2
+    long, more = [Prompt("a", "chat", "two three four")], {"thinking": False}
+    (cut,) = encode_prompts(tokenizer, long, 8, "chat", True, "one", more)
+    assert (cut.ids, cut.cut) == ((*encoded.ids, 7), 2)
     with pytest.raises(ValueError, match="prompt 'a' .*messages; set template: chat"):
         encode_prompts(tokenizer, asked, 9)
-
-
-def test_a_system_message_stands_before_every_prompt_and_arguments_reach_the_template():
-    tokenizer = make_tokenizer(CHAT_TEMPLATE + "{% if thinking is false %} three{% endif %}")
-    by_hand = [Prompt("a", "chat", "two", TURNS)]
-    asked = [replace(by_hand[0], messages=turns) for turns in ((), TURNS[1:])]
-    (wanted,) = encode_prompts(tokenizer, by_hand, 9, "chat")
-    assert encode_prompts(tokenizer, asked, 9, "chat", system="one") == [wanted] * 2
-    long = [Prompt("a", "chat", "two three four")]
-    (found,) = encode_prompts(tokenizer, long, 8, "chat", True, "one", {"thinking": False})
-    assert found.ids == (*wanted.ids, 7) and found.cut == 2
 
 
 OF_USERS = CHAT_TEMPLATE.replace("messages %", "messages if m.role == 'user' %")
@@ -371,9 +365,8 @@ def test_what_a_template_ignores_is_refused(template, turns, given, words):
 def test_an_argument_that_one_prompt_needs_is_read(tmp_path):
     """Without it the template fails on that prompt alone, which ends with a tool's answer."""
     tokenizer = make_tokenizer(CHAT_TEMPLATE + "{% if messages[1] %}{{ 1 + extra }}{% endif %}")
-    asked = read_prompts(write(tmp_path, line("a"), conversation("user", "assistant", "tool")))
-    assert asked[1].messages[-1] == ("tool", asked[1].text)
-    encode_prompts(tokenizer, asked, 99, "chat", arguments={"extra": 2})
+    asked = read_prompts(write(tmp_path, line(), conversation("user", "assistant", "tool")))
+    assert encode_prompts(tokenizer, asked, 99, "chat", arguments={"extra": 2})
 
 
 @pytest.mark.parametrize("before", [(), TURNS[:1]])

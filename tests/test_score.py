@@ -102,12 +102,11 @@ def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():
 
 def test_where_q_is_zero_what_depends_on_it_is_undefined_and_says_so():
     nodes = hand_nodes()
-    nodes.loc[nodes["node"] == 8, "draft_prob"] = 0.0  # at the last depth, not on the best path
-    assert np.isnan(score.published_alpha(nodes)) and np.isnan(score.published_length(nodes))
+    nodes.loc[nodes["node"] == 8, "draft_prob"] = 0.0  # at the last depth
     assert_allclose(score.ratio_by_depth(nodes), [0.75, 0.5, np.nan])
-    assert score.best_path_ratio(nodes) == score.best_path_ratio(hand_nodes())
-    found = stats.jointly({"a": (nodes, score.published_alpha)}).table().frame
-    assert found["estimate"].isna().all() and found["note"].eq(stats.NO_NUMBER).all()
+    for estimator in (score.published_alpha, score.published_length):
+        found = stats.jointly({"": (nodes, estimator)}).table().frame
+        assert found["estimate"].isna().all() and found["note"].eq(stats.NO_NUMBER).all()
     with pytest.raises(ValueError, match="'ratio' has 2 values that are not finite"):
         score.column_of(nodes, "ratio")
 

@@ -104,7 +104,7 @@ class Profile:
         static_tree(self.depth, self.branches, self.budget)  # an error says what is too large
         if self.template == "none" and (self.system is not None or self.template_arguments):
             raise ValueError(
-                "system and template_arguments are for a chat template, and template is none; set "
+                "template='none': system and template_arguments need a chat template; set "
                 "template: chat, or omit them"
             )
         for name in ("domains", "other_prompts"):

@@ -486,7 +486,7 @@ def _ids(tokenizer: Any, prompt: Prompt, template: str, arguments: Facts) -> lis
     if template == "chat":
         messages = [{"role": role, "content": content} for role, content in turns]
         given = {"add_generation_prompt": True, "date_string": DATE} | arguments
-        written = tokenizer.get_chat_template()
+        written = tokenizer.get_chat_template(tools=given.get("tools"))
         if "strftime_now" in written:
             given["chat_template"] = STRFTIME + written
         ids = tokenizer.apply_chat_template(messages, return_dict=False, **given)
