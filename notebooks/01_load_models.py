@@ -38,6 +38,7 @@ from speclab.cli import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -259,7 +260,7 @@ try:
 
     from speclab.decode import LOSSLESS, decode_prompt
     from speclab.study.pairs import load_pair
-    from speclab.sampling import Sampling, probabilities
+    from speclab.sampling import probabilities
     from speclab.shapes import NO_DRAFT, parse_shape
 
     both = load_pair(study)
@@ -306,8 +307,8 @@ def decoded(prompt, rule, shape, temperature, new_tokens, seed):
     tokens.
     """
     typed = [prompts.Prompt("typed", "", prompt)]
-    [read] = prompts.encode_prompts(tokenizer, typed, settings.max_prompt_tokens, settings.template)
-    sampling = Sampling(temperature, settings.top_k, settings.top_p)
+    [read], _ = runs.read_by_target(settings, typed)
+    sampling = replace(settings.sampling, temperature=temperature)
     made, plain = (
         decode_prompt(both, read, rule, drafted, sampling, new_tokens, seed)
         for drafted in (parse_shape(shape), NO_DRAFT)

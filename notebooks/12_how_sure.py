@@ -164,12 +164,14 @@ def variances(rows, value):
     by_domain = sums.groupby("domain")
     ratio = by_domain["sum"].transform("sum") / by_domain["size"].transform("sum")
     influence = (sums["sum"] - ratio * sums["size"]) / by_domain["size"].transform("mean")
-    return influence.groupby("domain").var()
+    is_undefined = rows[value].isna().groupby(rows["domain"]).any()
+    return influence.groupby("domain").var().mask(is_undefined)
 
 
+nodes = greedy.nodes.assign(ratio=score.ratio(greedy.nodes))
 between_prompts = {
     greedy.acceptance.name: variances(greedy.trace, greedy.value),
-    "published_alpha": variances(greedy.nodes, "ratio"),
+    "published_alpha": variances(nodes, "ratio"),
 }
 
 # %% [markdown]

@@ -23,7 +23,7 @@ class NonFiniteProbability(FloatingPointError):
 
 @dataclass(frozen=True)
 class Sampling:
-    """Temperature, then top-k, then top-p.
+    """Temperature, then top-k, then top-p, then min-p, in the order of transformers.
 
     Temperature 0 decodes greedily. Its probabilities are those at temperature 1.
     """
@@ -31,13 +31,15 @@ class Sampling:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0  # the least p of a token, as a share of the best token's p
 
     def __post_init__(self) -> None:
         warm = self.greedy or COLDEST <= self.temperature <= 10
-        if not warm or self.top_k < 0 or not 0 < self.top_p <= 1:
+        is_cut_well = self.top_k >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p <= 1
+        if not (warm and is_cut_well):
             raise ValueError(
                 f"{self}: allowed are temperature 0 or {COLDEST} to 10, top_k from 0 (off), top_p "
-                "above 0 to 1"
+                "above 0 to 1, min_p 0 (off) to 1"
             )
 
     @property
@@ -89,14 +91,16 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         last = key.topk(sampling.top_k).values[..., -1:]
         logits = logits.masked_fill(key < last, -torch.inf)
     p = torch.softmax(logits, -1)
-    if sampling.top_p == 1:
-        return p
-    order = rank_key(logits).argsort(-1, descending=True)
-    ranked = p.gather(-1, order)
-    before = ranked.cumsum(-1) - ranked  # 0 for the best token, which therefore always stays
-    kept = ranked.where(before < sampling.top_p, 0.0)
-    p = torch.zeros_like(p).scatter(-1, order, kept)
-    return p / p.sum(-1, keepdim=True)
+    if sampling.top_p < 1:
+        order = rank_key(logits).argsort(-1, descending=True)
+        ranked = p.gather(-1, order)
+        before = ranked.cumsum(-1) - ranked  # 0 for the best token, which therefore always stays
+        kept = ranked.where(before < sampling.top_p, 0.0)
+        p = torch.zeros_like(p).scatter(-1, order, kept)
+    if sampling.min_p > 0:  # a ratio of two probabilities, which top-k and top-p do not change
+        p = p.where(p >= sampling.min_p * p.amax(-1, keepdim=True), 0.0)
+    is_cut = sampling.top_p < 1 or sampling.min_p > 0
+    return p / p.sum(-1, keepdim=True) if is_cut else p
 
 
 def entropy(p: Tensor) -> Tensor:

@@ -44,15 +44,17 @@ def domains_in(frame: pd.DataFrame) -> tuple[str, ...]:
 
 
 def ratio(nodes: pd.DataFrame) -> Array:
-    """min(1, p/q) of each node, float64 (rows,). Raises ValueError if a value is not finite."""
+    """min(1, p/q) of each node, float64 (rows,); NaN (undefined) where q is 0, as for tokens that
+    top-k, top-p or min-p exclude. Raises ValueError if a probability is not finite or below 0.
+    """
     target, draft = column_of(nodes, "target_prob"), column_of(nodes, "draft_prob")
-    bad = (draft <= 0) | (target < 0)
+    bad = (draft < 0) | (target < 0)
     if bad.any():
         raise ValueError(
             f"target_prob / draft_prob is undefined in {bad.sum()} of {len(nodes)} nodes, "
             f"first in row {bad.argmax()}: drop these nodes or record them again"
         )
-    ratios: Array = np.minimum(target / draft, 1.0)
+    ratios: Array = np.minimum(divide(target, draft), 1.0)
     return ratios
 
 
@@ -116,9 +118,7 @@ def _means(
 
 
 def mean_of(column: str, name: str | None = None) -> Estimator:
-    """The mean of a column; the mean of a boolean column is a share. If `ratio` is not stored, it
-    is computed.
-    """
+    """The mean of a column, as `column_of` reads it; the mean of a boolean column is a share."""
     return _means(name or f"mean_{column}", lambda rows: column_of(rows, column), scalar=True)
 
 
@@ -128,11 +128,11 @@ def ratio_of(over: str, under: str, name: str | None = None) -> Estimator:
 
 
 def column_of(frame: pd.DataFrame, name: str) -> Array:
-    """A column as finite float64 (rows,). If `ratio` is not stored, it is computed. Raises
-    ValueError for values that are not finite.
+    """A column as finite float64 (rows,); `ratio` is computed. Raises ValueError for values that
+    are not finite.
     """
-    if name == "ratio" and name not in frame:
-        return ratio(frame)
+    if name == "ratio":
+        frame = frame.assign(ratio=ratio(frame))
     values: Array = require(frame, [name], "frame")[name].to_numpy(np.float64)
     bad = np.count_nonzero(~np.isfinite(values))
     if bad:

@@ -31,6 +31,7 @@ RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # per domain; with fewer, intervals cover less than 95 % (notebook 12)
 UNNAMED = "one domain"  # the domain of a frame without the column `domain`
 NO_INTERVAL = "too few rows: undefined in the sample, or in more than 5 % of the resamples"
+NO_NUMBER = "undefined in some rows, as min(1, p/q) is where q = 0"
 TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"
 
 
@@ -237,7 +238,9 @@ class Draws:
             is_missing = table.isna().any(axis=1)
             reasons = np.where(np.array(fewest) < MIN_PROMPTS, TOO_FEW, NO_INTERVAL)
             table["n_prompts"] = [sizes.get(domain, every) for domain in frame]
-            table["note"] = np.where(is_missing, self.notes.get(name, reasons), "")
+            is_undefined = table["estimate"].isna()
+            reasons = np.where(is_undefined, self.notes.get(name, reasons), reasons)
+            table["note"] = np.where(is_missing, reasons, "")
             if not is_series:
                 table.insert(0, "domain", list(frame))
             table.insert(0, key, name)
@@ -289,6 +292,8 @@ def jointly(
         for place, draws in enumerate(np.moveaxis(numbers, -1, 0), 1):
             label = name if estimator.scalar else f"{name}[{place}]"
             values[label] = pd.DataFrame(draws, columns=columns)
+            if np.isnan(totals).any():
+                notes[label] = NO_NUMBER
     return Draws(values, prompts, notes)
 
 
@@ -320,8 +325,8 @@ def by_domain(frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES) -> 
     prompts; `all` and `pooled` use the smallest domain's (`bounds_of`).
     """
     draws = jointly({estimator.name: (frame, estimator)}, n=n)
-    if draws.notes:
-        raise ValueError(draws.notes[estimator.name])
+    if (reason := draws.notes.get(estimator.name, NO_NUMBER)) != NO_NUMBER:
+        raise ValueError(reason)
     table = draws.table(key="estimator").frame.drop(columns="note")
     domains = [rows for _, rows in table.groupby("domain", sort=False)]
     return Estimates(pd.concat(domains, ignore_index=True))

@@ -34,6 +34,7 @@ class World:
             "disjoint": first if which else ~first,
             "zeros": rng.permutation(self.vocab) == 0,
             "p one-hot": (which == 0) & (row < max(row)),
+            "cut": row < 0.3 * max(row),  # by min-p
         }
         row = np.where(zero.get(self.kind, False), 0.0, row)
         return row / row.sum()

@@ -124,6 +124,8 @@ WARM = {"rule": "rejection", "temperature": 1.0}
         ({}, {}, {}, False),  # in another folder
         ({}, {"seed": 2}, {}, False),
         (WARM, {"seed": 2}, {}, True),
+        (WARM, {"min_p": 0.1}, {}, True),
+        ({}, {"system": "b"}, {}, True),
         ({}, {"texts": TEXTS | {"0-é": "b"}}, {}, True),
         ({}, {}, {"chat_template.jinja": "a {{ messages[0].content }}"}, True),
         ({}, {}, {"generation_config.json": '{"eos_token_id": 9}'}, True),

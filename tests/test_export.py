@@ -172,7 +172,7 @@ def test_the_printed_lines_of_transformers_write_the_recorded_greedy_texts(name,
 
 
 def test_the_printed_lines_of_transformers_sample_as_recorded(asking, tmp_path):
-    warm = asking.replace(temperature=0.8, top_k=9, top_p=0.9)
+    warm = asking.replace(temperature=0.8, top_k=9, top_p=0.9, min_p=0.2)
     run = record_run(warm, tmp_path / "run")
     _, generate = of_printed(run, 3)
     first = run.trace[run.trace["position"] == 0].set_index("prompt_id")
@@ -195,6 +195,11 @@ def test_a_server_is_told_how_the_texts_were_sampled(tiny, told):
         asked = json.loads(request.splitlines()[0])
         assert asked == {"temperature": 0.8, "top_k": 9, "top_p": 0.9}
         assert '{"temperature": 0.0}' in export.commands(tiny, engine, 3)
+    run.manifest["profile"] |= {"min_p": 0.1}
+    words, _ = told("bash", export.commands(run, "llama.cpp", 3))
+    assert words[words.index("--min-p") + 1] == "0.1" and "top_p;min_p" in str(words)
+    assert export.why_not(run, "llama.cpp") == ""
+    assert "vllm is not known to apply min_p" in export.why_not(run, "vllm")
 
 
 @pytest.mark.parametrize("engine", [*SAID, "transformers"])

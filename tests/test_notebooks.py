@@ -107,16 +107,13 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
 
 STUDIED = [  # notebook, changes of the profile, and what is said if it cannot study them
     ("00", {"domains": ["math"], "prompts_per_domain": 5, "max_new_tokens": 8}, ""),
-    *((f"{n:02}", changes, "") for n in range(15) for changes in ({}, {"top_k": 2})),
+    *((f"{n:02}", {}, "") for n in range(15)),
     *((f"{n:02}", {"domains": ["math"]}, "") for n in (*range(2, 11), 12)),
     ("03", {"temperature": 0.7}, ""),
     ("04", {"draft": "head"}, ""),
-    *((number, {"branches": 1, "top_p": 0.9}, "") for number in notebook.SAMPLED_TREES),
     ("11", {"domains": ["math", "chat"]}, "the domains of the paper's claims"),
     ("02", {"prompts_per_domain": 4}, "5 prompts in a domain and has 4"),
     ("07", {"max_new_tokens": 8}, "16 max_new_tokens and has 8"),
-    ("07", {"temperature": 1, "top_k": 1}, "top_k=1"),
-    ("05", {"top_p": 0.9}, "set branches=1, or top_k=0 (or 2 or more) and top_p=1"),
     ("07", {"draft": "head"}, "is a trained head"),
 ]
 

@@ -66,7 +66,10 @@ def test_what_is_recorded_here_is_studied_where_no_model_is(tmp_path):
         shutil.copy(here / name, there)
     shutil.copytree(here / "traces", there / "traces")
     run_line(study_there, there)
-    assert [*(there / "figures/support_tickets/03").glob("*.png")]
+    page = there / "figures/support_tickets/03/README.md"
+    assert "T = 0.7, top-k = 20, top-p = 0.95" in page.read_text("utf-8")
+    cards = [card.read_text("utf-8") for card in (there / "traces").rglob("README.md")]
+    assert cards and all("| system | You answer tickets" in card for card in cards)
     assert not [*(there / "recorded").glob("*")], "nothing is recorded there"
 
 

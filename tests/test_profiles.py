@@ -181,6 +181,8 @@ def test_the_reference_says_what_is_allowed(key):
         ("prompts=true", "true"),
         ("traces=null", None),
         ("description=", ""),
+        ("system=Be: kind", "Be: kind"),
+        ("template_arguments={enable_thinking: false}", {"enable_thinking": False}),
     ],
 )
 def test_overrides_are_read_from_the_command_line(item, value):
@@ -214,6 +216,8 @@ def test_an_override_without_a_value_is_refused():
         ({"domains": []}, ["domains=[]"]),
         ({"domains": ["code", "math", "code"]}, ["code", "twice"]),
         ({"seed": -1, "top_k": -1}, ["seed=-1", "top_k=-1"]),  # each is reported
+        ({"system": "Be kind."}, ["system", "template='none'", "set template: chat"]),
+        ({"template_arguments": {"a": 1}}, ["template_arguments", "set template: chat"]),
     ],
 )
 def test_what_came_and_what_is_allowed_is_said_in_a_line(overrides, words):

@@ -147,7 +147,7 @@ def test_files_are_read_in_order_and_ids_are_unique_across_them(tmp_path):
             "exactly one of prompt and messages",
         ),
         (conversation("user", "assistant"), "end with role 'assistant'"),
-        (conversation("user", "tool"), "messages.1.role='tool'"),
+        (conversation("user", "function"), "messages.1.role='function'"),
         (conversation(), "messages"),
         (line("a"), "'a' occurs twice"),
         ('{"prompt_id": "x", "prompt_id": "y"}', "'prompt_id' occurs twice"),
@@ -330,12 +330,43 @@ TURNS = (("system", "one"), ("user", "two"))
 
 
 def test_a_conversation_is_joined_by_the_template_alone():
-    tokenizer = make_tokenizer(CHAT_TEMPLATE)
+    tokenizer = make_tokenizer(CHAT_TEMPLATE + "{% if thinking is false %} three{% endif %}")
     asked = [Prompt("a", "chat", "two", TURNS)]
     (encoded,) = encode_prompts(tokenizer, asked, 9, "chat")
     assert encoded.ids == (2, 5, 3, 2, 6, 3, 4)  # [U] one [/U] [U] two [/U] [A]
+    told = [replace(asked[0], messages=turns) for turns in ((), TURNS[1:])]
+    assert encode_prompts(tokenizer, told, 9, "chat", system="one") == [encoded] * 2
+    long, more = [Prompt("a", "chat", "two three four")], {"thinking": False}
+    (cut,) = encode_prompts(tokenizer, long, 8, "chat", True, "one", more)
+    assert (cut.ids, cut.cut) == ((*encoded.ids, 7), 2)
     with pytest.raises(ValueError, match="prompt 'a' .*messages; set template: chat"):
         encode_prompts(tokenizer, asked, 9)
+
+
+OF_USERS = CHAT_TEMPLATE.replace("messages %", "messages if m.role == 'user' %")
+
+
+@pytest.mark.parametrize(
+    ("template", "turns", "given", "words"),
+    [
+        (CHAT_TEMPLATE, (), (None, {"thinking": 0}), "ignores template_arguments: thinking"),
+        (CHAT_TEMPLATE, (), (None, {"tokenize": 0}), "tokenize.*omit it"),
+        (OF_USERS, (), ("one",), "ignores messages of role system"),
+        (OF_USERS, (*TURNS[1:], ("tool", "one")), (), "ignores messages of role tool"),
+        (CHAT_TEMPLATE, TURNS, ("one",), "'a' has a system message of its own"),
+    ],
+)
+def test_what_a_template_ignores_is_refused(template, turns, given, words):
+    asked = [Prompt("a", "chat", "two", turns), Prompt("b", "chat", "two")]
+    with pytest.raises(ValueError, match=words):
+        encode_prompts(make_tokenizer(template), asked, 99, "chat", False, *given)
+
+
+def test_an_argument_that_one_prompt_needs_is_read(tmp_path):
+    """Without it the template fails on that prompt alone, which ends with a tool's answer."""
+    tokenizer = make_tokenizer(CHAT_TEMPLATE + "{% if messages[1] %}{{ 1 + extra }}{% endif %}")
+    asked = read_prompts(write(tmp_path, line(), conversation("user", "assistant", "tool")))
+    assert encode_prompts(tokenizer, asked, 99, "chat", arguments={"extra": 2})
 
 
 @pytest.mark.parametrize("before", [(), TURNS[:1]])

@@ -63,13 +63,14 @@ def moved(profile, root):
 def test_the_key_follows_what_decides_the_numbers_and_nothing_else(short_profile, tmp_path):
     key = run_key(short_profile)
     same = short_profile.replace(block_prompts=5, max_packed_tokens=9, name="other")
-    assert run_key(same) == run_key(same.replace(seed=7, top_k=3)) == key, "T = 0"
+    assert run_key(same) == run_key(same.replace(seed=7, top_k=3, min_p=0.1)) == key, "T = 0"
     full = replace(short_profile.target, dtype="float32", device="auto")
     assert run_key(moved(short_profile, tmp_path).replace(target=full)) == key
     changes = [
         {"temperature": 1.0, "seed": 1},
         {"max_new_tokens": 5},
         {"temperature": 1.0},
+        {"temperature": 1.0, "min_p": 0.1},
         {"budget": 7},
         {"prompts_per_domain": 2},
         {"draft": short_profile.target},
@@ -77,6 +78,25 @@ def test_the_key_follows_what_decides_the_numbers_and_nothing_else(short_profile
     ]
     others = {run_key(short_profile.replace(**change)) for change in changes}
     assert len(others - {key}) == len(changes)
+
+
+def test_a_system_message_and_variables_of_the_template_are_in_the_key_where_they_are_set(
+    short_profile, tmp_path
+):
+    plain = moved(short_profile, tmp_path)
+    template = "{{ messages[0].content }}{{ last }}"
+    (tmp_path / "target" / "chat_template.jinja").write_text(template)
+    asked = plain.replace(template="chat")
+    told, both = (asked.replace(system="a", template_arguments=more) for more in ({}, {"last": 1}))
+    assert len({run_key(asked), run_key(told), run_key(both)}) == 3
+    # where no tokenizer tells the token ids, the keys of the profile do
+    run, wanted = runs.identity_of(asked), runs.identity_of(both)
+    assert runs.what_differs(run, wanted) == ["prompts"]
+    del wanted["encoded"]
+    assert runs.what_differs(run, wanted) == ["system", "template_arguments"]
+    # without a template there is neither
+    assert run_key(runs.of_kind(both, "plain-template")) == run_key(plain)
+    assert (runs.other_format(asked), runs.other_format(told)) == ("plain-template", None)
 
 
 def other_weights(folder):
@@ -127,7 +147,8 @@ def test_a_run_that_the_target_reads_otherwise_is_another(
 
 NO_EFFECT = {
     **{"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "bad_words_ids": None, "num_beams": 1},
-    **{"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.9, "max_length": 99},
+    **{"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.9, "min_p": 0.1},
+    **{"max_length": 99},
     **{"num_assistant_tokens": 5, "cache_implementation": "hybrid", "length_penalty": 0.5},
 }
 
@@ -142,18 +163,18 @@ def test_what_the_target_asks_for_and_the_kit_leaves_out_is_said_and_held(
     edit_json(file, **NO_EFFECT)
     plain = runs.identity_of(asked)
     assert plain["key"] == run_key(short_profile)
-    edit_json(file, min_p=0.1, no_repeat_ngram_size=2, sequence_bias=[[[3], -9.5]])
+    edit_json(file, typical_p=0.5, no_repeat_ngram_size=2, sequence_bias=[[[3], -9.5]])
     run = record_run(asked, tmp_path / "run")
     record_run(asked, tmp_path / "again")
     said = capsys.readouterr().out
     assert said.count("no_repeat_ngram_size=2") == 1 and f"its {file.name} asks for" in said
-    assert "min_p" not in said, "it changes no greedy text"
+    assert "typical_p" not in said, "it changes no greedy text"
     left_out = {"no_repeat_ngram_size": 2, "sequence_bias": [[[3], -9.5]]}
     assert run.manifest["left_out"] == left_out
     assert runs.what_differs(run.manifest, plain) == ["left_out"]
     assert runs.what_differs(run.manifest, runs.identity_of(asked)) == []
     warm = runs.identity_of(asked.replace(temperature=1.0))
-    assert warm["left_out"] == left_out | {"min_p": 0.1}
+    assert warm["left_out"] == left_out | {"typical_p": 0.5}
 
 
 def test_a_folder_of_data_runs_is_not_believed_by_its_name(

@@ -23,6 +23,13 @@ def test_top_k_breaks_ties_by_the_lower_id_and_top_p_keeps_the_token_that_crosse
     assert probabilities(p, Sampling(1.0, top_p=1e-6)).tolist() == [1, 0, 0, 0]
 
 
+def test_min_p_is_a_share_of_the_best_tokens_probability_after_top_k_and_top_p():
+    p = torch.tensor([0.5, 0.2, 0.2, 0.1]).log()
+    for more, left in ({}, [5 / 9, 2 / 9, 2 / 9, 0]), ({"top_k": 2}, [5 / 7, 2 / 7, 0, 0]):
+        assert probabilities(p, Sampling(1.0, min_p=0.3, **more)).tolist() == pytest.approx(left)
+    assert torch.equal(probabilities(p, Sampling(min_p=1.0)), p.exp()), "T = 0"
+
+
 def test_ranks_count_the_tokens_before_and_ties_go_to_the_lower_id():
     key = rank_key(torch.tensor([[1.0, 3.0, 1.0, 2.0]]).expand(4, 4))
     assert rank_of(key, torch.arange(4)).tolist() == [2, 0, 3, 1]
@@ -49,7 +56,15 @@ def test_uniforms_belong_to_the_prompt_and_the_seed():
 
 @pytest.mark.parametrize(
     "values",
-    [{"temperature": -1}, {"temperature": 9e-5}, {"top_k": -1}, {"top_p": 0}, {"top_p": 1.1}],
+    [
+        {"temperature": -1},
+        {"temperature": 9e-5},
+        {"top_k": -1},
+        {"top_p": 0},
+        {"top_p": 1.1},
+        {"min_p": -0.1},
+        {"min_p": 2},
+    ],
 )
 def test_settings_out_of_range_are_refused(values):
     with pytest.raises(ValueError, match="allowed are temperature"):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from speclab import score
+from speclab import score, stats
 from speclab.lab.published import best_path_accept_by_depth
 from speclab.plain import DOMAINS
 
@@ -97,7 +97,18 @@ def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():
     with pytest.raises(ValueError, match="'target_prob' has 1 values that are not finite"):
         score.published_alpha(nodes.assign(target_prob=[0.9, 0.1, np.nan] + [0.1] * 5))
     with pytest.raises(ValueError, match="undefined in 8 of 8"):
-        score.ratio(nodes.assign(draft_prob=0.0))
+        score.ratio(nodes.assign(draft_prob=-0.1))
+
+
+def test_where_q_is_zero_what_depends_on_it_is_undefined_and_says_so():
+    nodes = hand_nodes()
+    nodes.loc[nodes["node"] == 8, "draft_prob"] = 0.0  # at the last depth
+    assert_allclose(score.ratio_by_depth(nodes), [0.75, 0.5, np.nan])
+    for estimator in (score.published_alpha, score.published_length):
+        found = stats.jointly({"": (nodes, estimator)}).table().frame
+        assert found["estimate"].isna().all() and found["note"].eq(stats.NO_NUMBER).all()
+    with pytest.raises(ValueError, match="'ratio' has 2 values that are not finite"):
+        score.column_of(nodes, "ratio")
 
 
 def test_walks_by_hand():

@@ -24,7 +24,8 @@ from speclab.study.profiles import load_profile
 
 NAME = 'it\'s "5 %" of $x_1$, #2 a|b <u>c & d</u> *e* שלום 🙂 ^{f}~\\g'
 TINY = {name: {"path": f"data/pairs/tiny/{name}"} for name in ("target", "draft")}
-TICKETS = [json.loads(line) for line in (EXAMPLE.parent / "prompts.jsonl").open(encoding="utf-8")]
+LINES = (EXAMPLE.parent / "prompts.jsonl").read_text("utf-8").splitlines()
+TICKETS = [row for row in map(json.loads, LINES) if "prompt" in row]
 SMALLEST = {
     "00_by_hand": {"draws": 200, "blocks_each": 10},
     "02_gamma_sweep": {"largest_gamma": 2, "gamma": 2},
@@ -177,10 +178,13 @@ def check_name(build, figures):
 @pytest.mark.usefixtures("quick")
 def test_one_category_of_twelve_prompts_and_no_others(little, capfd):
     settings = {"max_new_tokens": 16, "other_prompts": []}
+    settings |= {"top_k": 20, "top_p": 0.95, "min_p": 0.05}
     settings["prompts"] = written(little, "mine.jsonl", of_domains(TICKETS[:12], NAME))
     build, figures, left_out = every_notebook(little, capfd, settings)
     check_left_out(left_out, "11")
     check_name(build, figures)
+    said = (build / "site" / f"{NOTEBOOKS[2]}.html").read_text(encoding="utf-8")
+    assert "T = 0.7, top-k = 20, top-p = 0.95, min-p = 0.05" in said
 
 
 @pytest.mark.slow
@@ -189,7 +193,7 @@ def test_twelve_prompts_with_cut_probabilities(little, capfd):
     rows = of_domains(TICKETS, NAME, "字" * 60)
     settings = {"prompts": written(little, "mine.jsonl", rows[:12]), "max_new_tokens": 24}
     settings["other_prompts"] = [written(little, "others.jsonl", rows[12:24])]
-    settings |= {"top_k": 5, "top_p": 0.9, "branches": 1}  # with more branches it would refuse
+    settings |= {"top_k": 1, "top_p": 0.9}  # q is 0 for one of two branches
     build, figures, left_out = every_notebook(little, capfd, settings)
     check_left_out(left_out, "11")
     check_name(build, figures)

@@ -49,7 +49,7 @@ from speclab.verify import (
 
 ALL = st.sampled_from(list(RULES))
 LOSSLESS = ("rejection", "block", "point-mass", "without-replacement")
-KINDS = ("random", "p = q", "disjoint", "zeros", "p one-hot")
+KINDS = ("random", "p = q", "disjoint", "zeros", "p one-hot", "cut")
 CHAINS = [("chain:1", 3), ("chain:2", 3), ("chain:3", 3), ("chain:4", 3), ("chain:2", 4)]
 # wide roots, as wide as the vocabulary too, two levels, a budget that cuts a family, siblings that
 # both have a family, the paper's 2+4+2
@@ -233,7 +233,7 @@ def test_block_verification_of_no_tokens_draws_from_the_target():
     assert verify("block", PLAIN, [0], P[:1], q, [0.6]) == Verdict((), 1, "bonus", 0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS[:-1])
 @pytest.mark.parametrize("gamma", [1, 2, 3])
 def test_no_lossless_rule_accepts_more_than_block_verification(gamma, kind):
     """Theorem 2 of the paper: the most that any rule can reach, by a linear programme. Token

@@ -34,12 +34,15 @@ READS = (
     "device",
     "backend",
     "template",
+    "system",
+    "template_arguments",
     "max_prompt_tokens",
     "truncate",
     "max_new_tokens",
     "temperature",
     "top_k",
     "top_p",
+    "min_p",
     "seed",
 )
 
@@ -86,10 +89,12 @@ def open_call(
     read, facts = read_by_target(profile, read_prompts(prompts, needs_domain=False))
     # everything that decides a line, except its prompt; no path
     specs = profile.target, profile.draft
+    # without a min-p as before there was one, so that earlier results can be continued
+    drawn = str(sampling).replace(", min_p=0.0)", ")")
     settings = [
         {"target": model_digest(profile.target), "draft": model_digest(profile.draft)},
         [[spec.dtype, str(device_of(spec)), spec.backend] for spec in specs],
-        [profile.max_new_tokens, sampling, not sampling.greedy and profile.seed],
+        [profile.max_new_tokens, drawn, not sampling.greedy and profile.seed],
         [rule, shape, check, facts["stop_ids"], facts["left_out"] or None],
     ]
     encoded = {

@@ -26,7 +26,7 @@ from speclab.study.profiles import MODELS, ROOT, load_profile
 from speclab.study.runs import Run, RunError, load_run, profile_of, recorded_run
 from speclab.study.timing_runs import PairCosts
 
-OFF = {"top_k": 0, "top_p": 1}  # not sent: some servers refuse a top_k of 0
+OFF = {"top_k": 0, "top_p": 1, "min_p": 0}  # not sent: some servers refuse a top_k of 0
 MISSING = "\0"  # stands for a value that is not known; a line with it is not printed
 
 
@@ -121,12 +121,14 @@ def _llama_cpp(its: Texts) -> str:
     # tools/server/README.md @00dc805. The .gguf (#17120) and the server have sampling defaults:
     # options win, and samplers that are not named are off. With a p-min above 0 a draft ends before
     # a token with a lower share of the draft's ten best (common/speculative.cpp @001d906)
+    min_p = ";min_p" * (its.min_p != MISSING)
     return f"""\
 # TARGET.gguf, DRAFT.gguf: {its.target_path_literal} and {its.draft_path_literal}
 # by convert_hf_to_gguf.py; in other number formats they have another acceptance
 llama-server --model TARGET.gguf --spec-draft-model DRAFT.gguf --spec-type draft-simple \\
   --top-k {its.top_k} --top-p {its.top_p} \\
-  --samplers 'temperature;top_k;top_p' --temp {its.temperature} \\
+  --min-p {its.min_p} \\
+  --samplers 'temperature;top_k;top_p{min_p}' --temp {its.temperature} \\
   --spec-draft-n-max {its.gamma} --spec-draft-n-min 0 --spec-draft-p-min {its.threshold}"""
 
 
@@ -156,6 +158,7 @@ target.generation_config = GenerationConfig(
     max_new_tokens={its.max_new_tokens},
     do_sample={its.do_sample},
     temperature={its.temperature}, top_k={its.top_k}, top_p={its.top_p},
+    min_p={its.min_p},
 )
 target.generation_config.eos_token_id = {its.stop_ids_literal}
 draft.generation_config = GenerationConfig(
@@ -195,6 +198,9 @@ RUN_HEADS = ("vllm", "sglang")  # found to run trained heads in the format of sp
 # (common/speculative.cpp @001d906; --spec-replace went), SGLang too (#23838; TLI is open, #22883),
 # TensorRT-LLM asks for one tokenizer (docs/source/features/speculative-decoding.md @04c8822)
 JOIN_VOCABULARIES = ("vllm", "transformers")
+# found to apply min-p where they draft. vLLM 0.31.0 refuses it (vllm/sampling_params.py,
+# _validate_spec_decode; #42802 is open); of SGLang and TensorRT-LLM nothing was found
+APPLY_MIN_P = ("llama.cpp", "transformers")
 # how far the sizes of the vocabularies may differ, where a check was found: common/speculative.cpp,
 # SPEC_VOCAB_MAX_SIZE_DIFFERENCE; transformers would write the drafts of another tokenizer as text
 APART = {"llama.cpp": 128, "transformers": 0}
@@ -236,6 +242,12 @@ def why_not(run: Run, engine: str) -> str:
             )
     elif abs(target - draft) > APART.get(engine, math.inf):
         reason = f"its vocabulary has {draft:,} tokens, the target's {target:,}"
+    settings = run.manifest["profile"]
+    if not reason and settings["temperature"] and settings["min_p"] and engine not in APPLY_MIN_P:
+        return (
+            f"{engine} is not known to apply min_p where it drafts; record without min_p, or "
+            f"export for {' or '.join(APPLY_MIN_P)}"
+        )
     without = "record another draft, or let the server draft from n-grams"
     return reason and f"{engine} cannot use this draft: {reason}; {without}"
 
@@ -316,7 +328,9 @@ def commands(run: Run, engine: str, gamma: int, **more: object) -> str:
     """
     pair, settings = run.manifest["pair"], run.manifest["profile"]
     is_sampled = settings["temperature"] > 0
-    drawn = {name: settings[name] for name in ("temperature", *["top_k", "top_p"] * is_sampled)}
+    names = ["temperature", *["top_k", "top_p"] * is_sampled]
+    names += ["min_p"] * (is_sampled and settings["min_p"] > 0)
+    drawn = {name: settings[name] for name in names}
     values = {f"{name}_{key}": value for name in MODELS for key, value in pair[name].items()}
     is_target_alone = values["target_quantised"] > values["draft_quantised"]
     values |= drawn | {

@@ -36,6 +36,9 @@ once with speclab, and can be studied without the models.
 | setting | |
 | --- | --- |
 | domains | {{ profile.domains | join(", ") if profile.domains else "all of the prompts" }} |
+{% for name in ("system", "template_arguments", "min_p") if profile[name] not in (none, {}, 0) -%}
+| {{ name }} | {{ profile[name] }} |
+{% endfor -%}
 {% for name in ("template", "prompts", "prompts_per_domain", "max_prompt_tokens", "max_new_tokens",
                 "depth", "branches", "budget", "temperature", "top_k", "top_p", "seed") -%}
 | {{ name }} | {{ profile[name] }} |

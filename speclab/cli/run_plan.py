@@ -185,7 +185,7 @@ def lines_of_plan(profile: Profile, notebooks: Sequence[Path]) -> Iterator[str]:
     planned, sizes = [*runs_asked(profile, notebooks)], runs.sizes_of(profile)
     yield (
         f"{profile.name}: {sum(sizes.values())} prompts in {counted(len(sizes), 'domain')}, up to "
-        f"{profile.max_new_tokens} tokens each, at T = 0 and T = {profile.sampled_temperature:g}."
+        f"{profile.max_new_tokens} tokens each, at T = 0 and {profile.sampled_as}."
     )
 
     # the runs, and what the missing ones take together

@@ -78,7 +78,8 @@ def calibration_of(
             "calibration_prompts_per_domain"
         )
     limits = profile.max_prompt_tokens, profile.template
-    encoded = encode_prompts(pair.tokenizer, composed, *limits, truncate=True)
+    given = profile.system, profile.template_arguments
+    encoded = encode_prompts(pair.tokenizer, composed, *limits, True, *given)
     by_length = sorted(encoded, key=lambda prompt: len(prompt.ids))
     step = len(by_length) // count
     prompts, new_tokens = by_length[::step][:count], profile.max_new_tokens

@@ -27,6 +27,7 @@ from speclab.study.runs import (
     RunError,
     encoded_again,
     load_run,
+    profile_of,
     recorded_run,
     tokenizer_of,
     written,
@@ -175,10 +176,10 @@ def page(
 
 
 def _notes(packed: Packed, runs: Sequence[Run], second: Sequence[Run]) -> str:
-    profiles = [run.manifest["profile"] for run in runs]
-    temperatures = [f"T = {profile['temperature']:g}" for profile in profiles]
+    profiles = [profile_of(run) for run in runs]
+    drawn = [one.sampled_as if one.temperature else "T = 0" for one in profiles]
     notes = (
-        f"The texts were recorded at {' and '.join(temperatures)}, with at most "
+        f"The texts were recorded at {' and '.join(drawn)}, with at most "
         f"{counted(packed.prompts, 'prompt')} per domain."
     )
     if second:

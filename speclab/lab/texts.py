@@ -48,7 +48,7 @@ class Text:
             )
         traces = [each.trace.assign(seed=seed) for each, seed in zip(runs, seeds, strict=True)]
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
-        nodes = run.nodes.assign(ratio=score.ratio(run.nodes), seed=seeds[0])
+        nodes = run.nodes.assign(seed=seeds[0])
         pair = run.manifest.get("pair", {})
         return cls(temperatures.pop(), trace, nodes, pair)
 

@@ -27,14 +27,14 @@ COMMIT = r"[0-9a-f]{40}"
 # settings of a model's own generation that change no text, that the kit reads, or that the profile
 # decides: end and padding, sampling, lengths, cache, outputs, drafts, beams (but for `num_beams`)
 OBEYED = (
-    r"(eos|pad|bos|decoder_start)_token_id|do_sample|temperature|top_k|top_p|max_.*|use_cache"
+    r"(eos|pad|bos|decoder_start)_token_id|do_sample|temperature|top_[kp]|min_p|max_.*|use_cache"
     r"|cache_.*|.*compile.*|prefill_chunk_size|low_memory|continuous_batching_config|output_.*"
     r"|return_dict_in_generate|num_return_sequences|.*assistant.*|prompt_lookup_.*"
     r"|target_lookbehind"
     r"|use_mtp|speculation_type|early_stopping|length_penalty|num_beam_groups|diversity_penalty"
     r"|renormalize_logits|remove_invalid_values|transformers_version|_.*"
 )
-OF_SAMPLING = r"min_p|top_h|typical_p|epsilon_cutoff|eta_cutoff"  # they change no greedy text
+OF_SAMPLING = r"top_h|typical_p|epsilon_cutoff|eta_cutoff"  # they change no greedy text
 # without effect at 1; all others are without effect at 0, false, null or an empty list
 OFF_AT_1 = (
     *("repetition_penalty", "encoder_repetition_penalty", "typical_p"),

@@ -29,8 +29,6 @@ OF_THE_PAPER = ("11",)  # notebooks that need the paper's domains, by their name
 WITHOUT_INTERVALS = ("00", "01", "13", "14")
 LEAST_TOKENS = {"07": 16}  # new tokens; the others of them need 2
 BY_POSITION = ("07",)  # notebooks that correct a draft's ranks, one rank per position
-# notebooks that read trees hung on sampled text: each node needs a probability under the draft
-SAMPLED_TREES = ("02", "03", "04", "05", "06", "07", "11", "12")
 
 # the folder of figures of notebooks that read public runs, whatever the profile
 OWN_PAIR = {"13": "public"}
@@ -309,8 +307,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     """What a profile lacks that a notebook needs, and what to do, as 'needs …'; "": nothing.
 
     It checks before anything is recorded: too few prompts or tokens, other domains than the
-    paper's, trees that cannot be scored, or a trained head where a block's ranks must not depend on
-    where it began.
+    paper's, or a trained head where a block's ranks must not depend on where it began.
     """
     from speclab.models.folder import ModelFolder
     from speclab.plain import DOMAINS
@@ -329,34 +326,21 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     ):
         if count < least:
             return f"needs at least {least} {name} and has {count}"
-    # the draft, and the trees that are drawn from it
+    # the draft
     draft = ModelFolder.here(profile.draft) if number in BY_POSITION else None
     if draft and draft.is_head:
         return (
             f"needs a draft with one rank per position. {profile.draft.path} is a trained head, "
             "whose ranks depend on where a block begins. Run notebooks 02, 04, 08 or 10"
         )
-    is_cut = 0 < profile.top_k < profile.branches or profile.top_p < 1 < profile.branches
-    if is_cut and number in SAMPLED_TREES:
-        return (
-            f"needs a draft probability for each of the {profile.branches} branches. "
-            f"top_k={profile.top_k} and top_p={profile.top_p:g} can exclude some of them: set "
-            f"branches=1, or top_k=0 (or {profile.branches} or more) and top_p=1. Notebooks 01, "
-            "08, 09 and 10 run with any top_k and top_p"
-        )
     return ""
 
 
 def settings_of(profile: "Profile") -> str:
     """A line on how the texts were decoded, and what the intervals are."""
-    within = ""
-    if profile.top_k:
-        within += f", top-k = {profile.top_k}"
-    if profile.top_p < 1:
-        within += f", top-p = {profile.top_p:g}"
     return (
-        f"*Greedy texts (T = 0); where sampled texts are used, T = {profile.sampled_temperature:g}"
-        f"{within}. Intervals: 95 % over prompts.*"
+        f"*Greedy texts (T = 0); where sampled texts are used, {profile.sampled_as}. Intervals: "
+        "95 % over prompts.*"
     )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 from pydantic.dataclasses import dataclass
 
 from speclab import place
@@ -27,7 +27,7 @@ Which = Literal["target", "draft"]
 MODELS: tuple[str, ...] = get_args(Which)
 OF_ALL = ("dtype", "device", "backend")
 # parameters that are texts: their values on the command line are taken as they are written
-TEXTS = ("name", "description", "prompts", "traces", "path", "revision", "device")
+TEXTS = ("name", "description", "system", "prompts", "traces", "path", "revision", "device")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -65,6 +65,9 @@ class Profile:
     drafts: Annotated[tuple[ModelSpec, ...], Field(strict=False)] = ()
     description: str = ""
     template: Literal["none", "chat"] = "none"
+    # of a chat template: a system message before every prompt, and further variables
+    system: str | None = None
+    template_arguments: dict[str, JsonValue] = Field(default_factory=dict)
     # a name of speclab/study/prompts.py (SETS), or a .jsonl file or folder of such files
     prompts: str = Field(default="project", min_length=1)
     # at most this many; None: all
@@ -85,6 +88,7 @@ class Profile:
     temperature: float = Field(default=0.0, ge=0, le=10)
     top_k: int = Field(default=0, ge=0, le=1_000_000)
     top_p: float = Field(default=1.0, ge=1e-6, le=1)
+    min_p: float = Field(default=0.0, ge=0, le=1)
     seed: int = Field(default=42, ge=0, lt=2**32)
     block_prompts: int = Field(default=10, ge=1, le=1024)
     max_packed_tokens: int = Field(default=2048, ge=1, le=1_000_000)
@@ -98,6 +102,11 @@ class Profile:
 
     def __post_init__(self) -> None:
         static_tree(self.depth, self.branches, self.budget)  # an error says what is too large
+        if self.template == "none" and (self.system is not None or self.template_arguments):
+            raise ValueError(
+                "template='none': system and template_arguments need a chat template; set "
+                "template: chat, or omit them"
+            )
         for name in ("domains", "other_prompts"):
             named = getattr(self, name) or ()
             if len(set(named)) < len(named):
@@ -137,6 +146,15 @@ class Profile:
         return self.temperature or 1.0
 
     @property
+    def sampled_as(self) -> str:
+        """How sampled texts are drawn, in words: 'T = 0.6, top-k = 20, top-p = 0.95'."""
+        words = [f"T = {self.sampled_temperature:g}"]
+        words += [f"top-k = {self.top_k}"] * (self.top_k > 0)
+        words += [f"top-p = {self.top_p:g}"] * (self.top_p < 1)
+        words += [f"min-p = {self.min_p:g}"] * (self.min_p > 0)
+        return ", ".join(words)
+
+    @property
     def others(self) -> tuple[str, ...]:
         """The prompt sets on which findings are tested again."""
         if self.other_prompts is not None:
@@ -149,10 +167,10 @@ class Profile:
 
     @property
     def sampling(self) -> "Sampling":
-        """How tokens are drawn: temperature, top_k and top_p."""
+        """How tokens are drawn: temperature, top_k, top_p and min_p."""
         from speclab.sampling import Sampling
 
-        return Sampling(self.temperature, self.top_k, self.top_p)
+        return Sampling(self.temperature, self.top_k, self.top_p, self.min_p)
 
     def replace(self, **changes: Any) -> "Profile":
         """A copy with some parameters changed and checked again."""

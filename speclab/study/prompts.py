@@ -5,10 +5,12 @@ Uses only a tokenizer's call and its chat template, and no model. `datasets` is 
 public set is read.
 """
 
+import inspect
 import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import islice
@@ -64,7 +66,7 @@ class Prompt:
     the tokenizer.
 
     messages: (role, content) of each turn of a conversation; `text` is then the text of the last
-    turn, which is the user's.
+    turn, which is the user's or a tool's answer.
     """
 
     prompt_id: str
@@ -80,13 +82,15 @@ _Words = Annotated[str, Field(pattern=r"\S")]
 class _Message:
     """A turn of a conversation."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: _Words
 
 
 @checked_dataclass(config=STRICT)
 class _Row:
-    """A line of a file of prompts: a `prompt`, or `messages` that end with the user's turn."""
+    """A line of a file of prompts: a `prompt`, or `messages` that end with the turn of the user or
+    of a tool.
+    """
 
     prompt_id: Annotated[str, Field(min_length=1)]
     prompt: _Words | None = None
@@ -96,10 +100,10 @@ class _Row:
     def __post_init__(self) -> None:
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("needs exactly one of prompt and messages")
-        if self.messages and self.messages[-1].role != "user":
+        if self.messages and self.messages[-1].role not in ("user", "tool"):
             raise ValueError(
-                f"messages end with role {self.messages[-1].role!r}, but the last turn must be the "
-                "user's, because the target answers it"
+                f"messages end with role {self.messages[-1].role!r}, but the last turn must be "
+                "user or tool, because the target answers it"
             )
 
 
@@ -381,6 +385,8 @@ def encode_prompts(
     max_tokens: int,
     template: str = "none",
     truncate: bool = False,
+    system: str | None = None,
+    arguments: Facts | None = None,
 ) -> list[EncodedPrompt]:
     """Token ids of each prompt, at most `max_tokens` of them.
 
@@ -389,13 +395,23 @@ def encode_prompts(
     around the prompt's messages, ready for the answer. A longer prompt without a template keeps its
     first `max_tokens` tokens, like the authors' right truncation. With a template it is refused,
     or, with `truncate`, its last message is cut at the end. `cut` counts the removed tokens.
+    system: a system message before every prompt. arguments: further variables of the template.
     ValueError for a tokenizer without a chat template, a template that fails, messages without a
-    template, or a prompt without tokens.
+    template, a prompt without tokens, a second system message, or what the template ignores.
     """
-    encoded = []
+    arguments = arguments or {}
+    of_call = {*inspect.signature(tokenizer.apply_chat_template).parameters, "messages"}
+    if taken := arguments.keys() & of_call - {"tools", "documents"}:
+        raise ValueError(
+            f"template_arguments: {', '.join(sorted(taken))}: the kit or transformers sets this, "
+            "and no template; omit it"
+        )
+    if system is not None:
+        prompts = [_with_system(prompt, system) for prompt in prompts]
+    encoded, read = [], []
     for prompt in prompts:
         try:
-            kept = ids = _ids(tokenizer, prompt, template)
+            kept = ids = _ids(tokenizer, prompt, template, arguments)
         # a template is a program, which can raise any error
         except Exception as error:
             raise ValueError(
@@ -411,14 +427,57 @@ def encode_prompts(
                     f"but max_prompt_tokens is {max_tokens}; raise it, shorten the prompt, or set "
                     "truncate: true, which cuts the end of the message"
                 )
-            kept = _shortened(tokenizer, prompt, max_tokens)
+            kept = _shortened(tokenizer, prompt, max_tokens, arguments)
         kept = kept[:max_tokens]
         cut = len(ids) - len(kept)
         encoded.append(EncodedPrompt(prompt.prompt_id, prompt.domain, tuple(kept), cut))
+        read.append((prompt, ids))
+    if template == "chat":
+        _check_read(tokenizer, read, arguments)
     return encoded
 
 
-def _ids(tokenizer: Any, prompt: Prompt, template: str) -> list[int]:
+def _with_system(prompt: Prompt, words: str) -> Prompt:
+    """A prompt after this system message. ValueError if it has one of its own."""
+    turns = prompt.messages or (("user", prompt.text),)
+    if "system" in dict(turns):
+        raise ValueError(
+            f"prompt {prompt.prompt_id!r} has a system message of its own; remove that message, or "
+            "omit `system`"
+        )
+    return replace(prompt, messages=(("system", words), *turns))
+
+
+def _check_read(tokenizer: Any, read: Sequence[tuple[Prompt, list[int]]], given: Facts) -> None:
+    """ValueError for a role or an argument that the chat template ignores: no prompt changes with
+    it. read: prompts with their token ids.
+    """
+
+    def is_same(ids: list[int], prompt: Prompt, arguments: Facts) -> bool:
+        """Whether a prompt has these token ids; a template that fails has read something."""
+        with suppress(Exception):
+            return _ids(tokenizer, prompt, "chat", arguments) == ids
+        return False
+
+    others: dict[str, list[tuple[list[int], Prompt, Facts]]] = {}
+    for role in ("system", "tool"):  # each prompt with other words of this role
+        for prompt, ids in read:
+            if role in dict(prompt.messages):
+                turns = tuple((one, words + "." * (one == role)) for one, words in prompt.messages)
+                changed = replace(prompt, messages=turns)
+                others.setdefault(f"messages of role {role}", []).append((ids, changed, given))
+    for name in given:  # each prompt without this argument
+        fewer = {other: value for other, value in given.items() if other != name}
+        others[f"template_arguments: {name}"] = [(ids, prompt, fewer) for prompt, ids in read]
+    for what, variants in others.items():
+        if all(is_same(*variant) for variant in variants):
+            raise ValueError(
+                f"{tokenizer.name_or_path}: its chat template ignores {what} (no prompt's tokens "
+                "change with it); omit it"
+            )
+
+
+def _ids(tokenizer: Any, prompt: Prompt, template: str, arguments: Facts) -> list[int]:
     """Token ids of a prompt. ValueError if there are none, for a tokenizer without a chat template,
     and for messages without a template.
     """
@@ -426,8 +485,8 @@ def _ids(tokenizer: Any, prompt: Prompt, template: str) -> list[int]:
     turns = prompt.messages or (("user", prompt.text),)
     if template == "chat":
         messages = [{"role": role, "content": content} for role, content in turns]
-        given = {"add_generation_prompt": True, "date_string": DATE}
-        written = tokenizer.get_chat_template()
+        given = {"add_generation_prompt": True, "date_string": DATE} | arguments
+        written = tokenizer.get_chat_template(tools=given.get("tools"))
         if "strftime_now" in written:
             given["chat_template"] = STRFTIME + written
         ids = tokenizer.apply_chat_template(messages, return_dict=False, **given)
@@ -440,7 +499,7 @@ def _ids(tokenizer: Any, prompt: Prompt, template: str) -> list[int]:
     return ids
 
 
-def _shortened(tokenizer: Any, prompt: Prompt, max_tokens: int) -> list[int]:
+def _shortened(tokenizer: Any, prompt: Prompt, max_tokens: int, arguments: Facts) -> list[int]:
     """Token ids of a prompt with its chat template, whose last message is cut at the end so that
     the number of tokens is at or just below the limit. ValueError if the rest alone is longer.
     """
@@ -449,7 +508,7 @@ def _shortened(tokenizer: Any, prompt: Prompt, max_tokens: int) -> list[int]:
     def ids(count: int) -> list[int]:
         """Token ids with this many characters of the last message."""
         turns = (*before, (role, words[:count]))
-        return _ids(tokenizer, replace(prompt, messages=turns), "chat")
+        return _ids(tokenizer, replace(prompt, messages=turns), "chat", arguments)
 
     # by bisection: of 1 to len(words) - 1 characters, how many fit
     counts = range(1, len(words))

@@ -91,13 +91,13 @@ KINDS: dict[str, Facts] = {  # of every profile: `kinds_of`
     "chain": GREEDY | {"depth": 8, "branches": 1, "budget": 8},
     # the same prompts in the format that the profile does not use
     "chat-template": GREEDY | {"template": "chat"},
-    "plain-template": GREEDY | {"template": "none"},
+    "plain-template": GREEDY | {"template": "none", "system": None, "template_arguments": {}},
     # texts LONGER times as long, for fewer prompts: does acceptance change along an answer?
     "long": GREEDY | {"max_new_tokens": None, "prompts_per_domain": 25} | ONE_NODE,
 }
 LONGER = 4
 # the settings that decide how a target reads prompts, and with those that choose them
-READING = ("template", "max_prompt_tokens", "truncate")
+READING = ("template", "system", "template_arguments", "max_prompt_tokens", "truncate")
 STUDY_SEEDS = 2  # the first of SEEDS, of every study; the others are read where they are recorded
 # only the tree differs, so the target's text is read from the greedy run if it is recorded
 OTHER_TREES = ("balanced", "chain")
@@ -382,13 +382,14 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     """
     folder = ModelFolder.fetched(profile.target, weights=False)
     limits = profile.max_prompt_tokens, profile.template, profile.truncate
+    given = profile.system, profile.template_arguments
     files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
     stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
-    asked = stamps, tuple(prompts), limits
+    asked = stamps, tuple(prompts), limits, str(given)  # a dict has no hash
     if asked not in ENCODED:
         tokenizer = folder.tokenizer
         stops = sorted(folder.stop_ids(tokenizer), key=str)
-        encoded = tuple(encode_prompts(tokenizer, prompts, *limits))
+        encoded = tuple(encode_prompts(tokenizer, prompts, *limits, *given))
         rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
         cut = sum(prompt.cut > 0 for prompt in encoded)
         read = {"encoded": digest_of(rows), "stop_ids": stops, "prompts_cut": cut}
@@ -414,11 +415,11 @@ def encoded_again(run: Run, prompts: Sequence[Prompt]) -> dict[str, tuple[int, .
 
 def decisive(settings: Facts) -> Facts:
     """The settings of a profile (as a dict) that decide a run, besides models and prompts. Greedy
-    text and its probabilities do not depend on seed, top_k and top_p.
+    text and its probabilities do not depend on seed, top_k, top_p and min_p.
     """
     names = ["max_new_tokens", "depth", "branches", "budget", "temperature"]
     if settings["temperature"] > 0:
-        names += ["top_k", "top_p", "seed"]
+        names += ["top_k", "top_p", "seed", *["min_p"] * (settings["min_p"] > 0)]
     decided = {name: settings[name] for name in names}
     for name in MODELS:
         spec = ModelSpec(**settings[name])
@@ -538,12 +539,13 @@ def kinds_of(profile: Profile) -> dict[str, Facts]:
 
 def other_format(profile: Profile) -> str | None:
     """The kind of run with a profile's prompts in the format that it does not use; None for
-    conversations, because only a chat template can join them.
+    conversations and with a system message, because only a chat template can join them.
     """
     if profile.template == "none":
         return "chat-template"
     prompts = () if profile.prompts in HUB_SETS else profile_prompts(profile)
-    return None if any(prompt.messages for prompt in prompts) else "plain-template"
+    is_joined = profile.system is not None or any(prompt.messages for prompt in prompts)
+    return None if is_joined else "plain-template"
 
 
 def of_kind(profile: Profile, kind: str) -> Profile:
