@@ -4,6 +4,7 @@ Node 0 is the root (the last committed token). Nodes 1..N are drafted, in breadt
 parent always comes before its children, and each level is a slice.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from speclab.plain import Array
 LIMITS = {
     "depth": (1, 64),
     "branches": (1, 1024),
+    "rank": (0, 1023),
     "budget": (1, 4096),  # a tree's tables and masks grow with the square of its nodes
     "depth times branches": (1, 4096),  # what a dynamic tree runs
     "gamma": (1, 64),
@@ -69,6 +71,47 @@ class Tree:
         )
         assert (np.diff(self.depth) >= 0).all(), "nodes are in breadth-first order"
 
+    @classmethod
+    def of_paths(cls, paths: Iterable[list[int]]) -> "Tree":
+        """The tree of a list of paths, as Medusa and EAGLE publish their trees. A path lists the
+        ranks of its nodes, from the root's child on: [[0], [1], [0, 0]] are the draft's best and
+        second token, and the best token after the best.
+
+        ValueError for a path that is no list of ranks, that occurs twice, or whose beginning is
+        missing, and for a tree outside LIMITS.
+        """
+        ordered = list(paths)
+        for path in ordered:
+            if not isinstance(path, list | tuple) or not path:
+                raise ValueError(f"path {path!r}: a path is a list of ranks from 0, such as [0, 2]")
+            check_limit("depth", len(path))
+            for rank in path:
+                check_limit("rank", rank)
+        check_limit("budget", len(ordered))
+        # breadth-first: the shorter path first, then by rank
+        ordered.sort(key=lambda path: (len(path), *path))
+        place: dict[tuple[int, ...], int] = {(): 0}
+        for number, path in enumerate(ordered, 1):
+            if tuple(path) in place:
+                raise ValueError(f"path {path} occurs twice; omit one")
+            if tuple(path[:-1]) not in place:
+                raise ValueError(f"path {path} is there without {path[:-1]}; add this path")
+            place[tuple(path)] = number
+        nodes = list(place)[1:]
+        return cls(
+            np.array([-1, *(place[path[:-1]] for path in nodes)]),
+            np.array([0, *(path[-1] for path in nodes)]),
+            np.array([0, *map(len, nodes)]),
+        )
+
+    @property
+    def paths(self) -> list[list[int]]:
+        """The path of each drafted node, as of `of_paths`, in the order of the nodes."""
+        found: list[list[int]] = [[]]
+        for node in range(1, self.size + 1):
+            found.append([*found[self.parent[node]], int(self.rank[node])])
+        return found[1:]
+
     @property
     def size(self) -> int:
         """Number of drafted nodes, without the root."""
@@ -83,6 +126,11 @@ class Tree:
     def is_chain(self) -> bool:
         """True if no node has two children."""
         return self.size == self.max_depth
+
+    @property
+    def has_gaps(self) -> bool:
+        """True if a node has children of other ranks than 0, 1, 2, …"""
+        return bool((self.width != np.bincount(self.parent[1:], minlength=self.size + 1)).any())
 
     def children(self, node: int) -> Array:
         """The children of a node, in rank order."""

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import rejection_rule
 import torch
-from enumerate_rules import prefix_of
 from pandas.testing import assert_frame_equal
 from scipy.stats import chi2, chisquare, ncx2
 from test_decode_file import write_texts
-from toy import plain, recorded_tables, toy_pair
+from toy import PairWorld, plain, recorded_tables, toy_pair
 
 from speclab.__main__ import main
 from speclab.cli.decode_file import plain_difference
@@ -21,6 +20,7 @@ from speclab.decode import decode, decode_prompt, prefill
 from speclab.draft import propose
 from speclab.lab import combined
 from speclab.lab.combined import starts_of_trace
+from speclab.lab.enumeration import block_outcomes, first_tokens, prefix_of, step_of
 from speclab.lab.starts import replay_starts
 from speclab.plain import EncodedPrompt
 from speclab.record import generate
@@ -30,7 +30,7 @@ from speclab.shapes import Shape, parse_shape
 from speclab.study.pairs import load_pair
 from speclab.study.profiles import load_profile
 from speclab.study.prompts import encode_prompts, load_prompts
-from speclab.tree import chain, static_tree
+from speclab.tree import Tree, chain, static_tree
 
 GREEDY, WARM = Sampling(), Sampling(1.0)
 SHAPES = [
@@ -47,6 +47,7 @@ SHAPES = [
     "lookup:2",
 ]
 KEPT = (1, 2, 3, 5, 8)
+GAPS = Tree.of_paths([[1], [3], [1, 0], [3, 2], [3, 2, 0]])
 SAMPLED = [
     ("rejection", "chain:3", None),
     ("point-mass", "tree:3,2,8", None),
@@ -261,13 +262,39 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
         ("rejection", "chain:3", GREEDY, "temperature 0.0: greedy needs"),
         ("exact-match", "chain:3", GREEDY, "temperature 0.0: greedy needs"),
         ("typical", "chain:3", WARM, "lossless rules are greedy, rejection"),
+        ("ratio", "chain:3", WARM, "--allow-lossy .* also allows ratio, typical"),
         ("greedy", "dynamic:3,2", GREEDY, "dynamic:DEPTH,BRANCHES,BUDGET"),
+        ("without-replacement", Shape(GAPS), WARM, "leaves out a rank; add the missing path"),
     ],
 )
 def test_what_does_not_go_together_is_named(rule, shape, sampling, words):
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match=words):
-        next(decode(toy_pair(), (1, 2), rule, parse_shape(shape), sampling, 4, rng))
+        drafted = parse_shape(shape) if isinstance(shape, str) else shape
+        next(decode(toy_pair(), (1, 2), rule, drafted, sampling, 4, rng))
+
+
+@pytest.mark.parametrize("new", [1, 12])
+def test_a_tree_of_paths_writes_the_plain_text(new):
+    for ids in ((1, 2, 3, 4), (5,)):
+        assert_plain(toy_pair(), prompt_of(ids), Shape(GAPS), new)
+
+
+@pytest.mark.parametrize("shape", ["chain:1", "tree:2,2"])
+@pytest.mark.parametrize("rule", ["typical", "ratio"])
+def test_a_lossy_rule_decodes_with_the_distribution_of_its_own_step(rule, shape):
+    """The first token over many draws, against the enumeration, which is far from the target's."""
+    pair, drafted, count = toy_pair(), parse_shape(shape), 1500
+    world = PairWorld(pair, (1, 2), WARM)
+    wanted = first_tokens(block_outcomes(rule, step_of(rule), drafted.tree, world), world, 1)
+    rng = np.random.default_rng(0)
+    first = [
+        next(decode(pair, (1, 2), rule, drafted, WARM, 3, rng, allow_lossy=True)).tokens[0]
+        for _ in range(count)
+    ]
+    found = np.bincount(first, minlength=len(wanted)) / count
+    far = np.abs(wanted - world.at("p", ())).sum() / 2
+    assert np.abs(found - wanted).sum() / 2 < 0.05 < far / 2
 
 
 @pytest.mark.numeric

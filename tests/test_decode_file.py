@@ -4,6 +4,7 @@ call continues as if it had not stopped.
 
 import json
 import os
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -14,6 +15,7 @@ from test_faults import forked
 
 from speclab.__main__ import main
 from speclab.cli import decode_file as files
+from speclab.lab.enumeration import distance_of
 from speclab.study import pairs
 
 TEXTS = {f"{place}-é": "a b c d e f"[: 1 + 2 * place] for place in range(4)}
@@ -32,10 +34,11 @@ def call_of(random_profile, tmp_path_factory):
     """A call of `decode` that asks the random pair for TEXTS."""
     folder = tmp_path_factory.mktemp("prompts")
 
-    def made(out, shape="chain:3", rule="greedy", check=False, force=False, **changes):
+    def made(out, shape="chain:3", rule="greedy", **changes):
+        flags = {name: changes.pop(name, False) for name in ("check", "force", "allow_lossy")}
         prompts = write_texts(folder / "prompts.jsonl", changes.pop("texts", TEXTS))
         profile = random_profile.replace(**({"max_new_tokens": 8} | changes))
-        return files.open_call(profile, prompts, out, rule, shape, check=check, force=force)
+        return files.open_call(profile, prompts, out, rule, shape, **flags)
 
     return made
 
@@ -179,7 +182,7 @@ def test_cut_anywhere_it_ends_as_if_it_had_not_been(rule, decoded, tmp_path, cap
 def test_prompts_that_are_new_are_decoded_and_no_others(decoded, monkeypatch):
     """Lines may stand in any order, and one is missing."""
     whole, real, asked = decoded("whole"), files.decode_prompt, []
-    monkeypatch.setattr(files, "decode_prompt", lambda *g: asked.append(g[1]) or real(*g))
+    monkeypatch.setattr(files, "decode_prompt", lambda *g, **k: asked.append(g[1]) or real(*g, **k))
     some = dict(list(TEXTS.items())[2:0:-1])
     decoded(texts=some)
     found = decoded()
@@ -203,20 +206,68 @@ def test_a_rule_that_is_not_named_is_the_lossless_one(temperature, shape, rule, 
     assert unnamed.rule == rule and unnamed.prompts == named.prompts
 
 
+PATHS = "[[1], [0], [0, 0]]"
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """Writes a file of paths, as JSON or YAML; returns the shape that names it."""
+
+    def write(text, name="paths.json"):
+        (tmp_path / name).write_text(text)
+        return f"paths:{tmp_path / name}"
+
+    return write
+
+
+def test_a_tree_of_paths_is_decoded_and_known_by_its_nodes(decoded, paths):
+    """Not by the file's name or form."""
+    rows = decoded(shape=paths(PATHS))
+    assert {row["drafted"] for row in rows} == {3}
+    assert decoded(shape=paths("- [0]\n- [1]\n- [0, 0]", "other.yaml")) == rows
+    with pytest.raises(ValueError, match="other settings"):
+        decoded(shape=paths("[[1], [0], [1, 0]]"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[0], [1, 0]]", r"paths.json: path \[1, 0\] is there without \[1\]"),
+        ("{a: 1}", "paths.json holds a dict instead of a list; it needs a list of lists"),
+        ("[[0], [!!python/name:os.system x]]", "paths.json is damaged .*tags"),
+        ("[[0], [1", "paths.json is damaged"),
+        ("&a [*a]", "paths.json is damaged .*recursive"),
+    ],
+)
+def test_a_file_that_holds_no_paths_is_named(text, words, decoded, paths):
+    with pytest.raises(ValueError, match=words):
+        decoded(shape=paths(text))
+
+
+def test_a_lossy_rule_needs_the_word_and_says_its_distance(call_of, tmp_path, capsys):
+    with pytest.raises(ValueError, match="--allow-lossy"):
+        call_of(tmp_path / "out", rule="typical", temperature=1.0)
+    call_of(tmp_path / "out", rule="rejection", temperature=1.0, allow_lossy=True)
+    assert capsys.readouterr().err == ""
+    call_of(tmp_path / "out", rule="typical", temperature=1.0, allow_lossy=True)
+    said = f"rule typical is not lossless: .* up to {distance_of('typical'):.2f} from"
+    assert re.search(said, capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("at", [0, 3])
 def test_killed_it_goes_on(at, decoded, tmp_path, monkeypatch):
     whole, real, calls = decoded("whole"), files.decode_prompt, []
 
-    def killed(*given):
+    def killed(*given, **more):
         if len(calls) == at:
             os.kill(os.getpid(), signal.SIGKILL)
         calls.append(given)
-        return real(*given)
+        return real(*given, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "decode_prompt", killed)
         _, status = os.waitpid(forked(decoded), 0)
     assert os.WIFSIGNALED(status)
     assert rows_of(tmp_path / "out") == whole[:at]
-    monkeypatch.setattr(files, "decode_prompt", lambda *g: calls.append(g) or real(*g))
+    monkeypatch.setattr(files, "decode_prompt", lambda *g, **k: calls.append(g) or real(*g, **k))
     assert decoded() == whole and len(calls) == len(whole) - at

@@ -92,6 +92,8 @@ def package(tmp_path_factory):
     large = shutil.ignore_patterns("__pycache__", "drafts", "pairs", "runs", "traces")
     for name in ("speclab", "notebooks/profiles", "data"):
         shutil.copytree(ROOT / name, source / name, ignore=None if name == "speclab" else large)
+    shipped = "data/traces/smollm/greedy"
+    shutil.copytree(ROOT / shipped, source / shipped)
     for name in ("pyproject.toml", "setup.py", "README.md"):
         shutil.copy(ROOT / name, source)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -128,6 +130,13 @@ def test_a_package_does_what_needs_no_clone_and_says_what_does(package, tmp_path
     status = [int(line) for line in done.stdout.splitlines() if line.isdigit()]
     assert status == [*calls.values()], done.stdout + done.stderr
     assert done.stderr.count("run this in a clone of the kit") == 2
+
+
+def test_a_package_reads_the_trace_of_readmes_eight_lines(package, tmp_path):
+    code = "import speclab; print(speclab.load_run('data/traces/smollm/greedy').folder)"
+    command, known = [sys.executable, "-c", code], environment_of(package)
+    done = subprocess.run(command, cwd=tmp_path, env=known, capture_output=True, text=True)
+    assert done.stdout.strip().startswith(str(package)), done.stderr
 
 
 # ---- citing --------------------------------------------------------------------------------------

@@ -1,19 +1,30 @@
 """Loading a pair: what is rejected and with which message, and the facts about a loaded pair."""
 
+import copy
 import dataclasses
 import re
 import shutil
 
 import pytest
 import torch
-from conftest import change_weights, cut_file, edit_json, profile_of, save_random_llama
+from conftest import (
+    change_weights,
+    cut_file,
+    edit_json,
+    profile_of,
+    random_network,
+    save_random_llama,
+)
 from toy import plain, record_prompt
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import speclab
 from speclab.decode import decode_prompt
 from speclab.model import KVCache
+from speclab.models import pairs
 from speclab.models.folder import ModelFolder
 from speclab.models.pairs import load_model
-from speclab.plain import ModelSpec
+from speclab.plain import EncodedPrompt, ModelSpec
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
 from speclab.study.pairs import load_pair
@@ -24,6 +35,12 @@ from speclab.tree import static_tree
 
 def pair_of(target, draft):
     return load_pair(profile_of(target, draft))
+
+
+@pytest.fixture
+def larger(tmp_path):
+    """A target whose network and tokenizer have eight ids more than the random draft."""
+    return save_random_llama(tmp_path / "larger", 3, vocab=48, words=45)
 
 
 def test_a_pair_knows_itself(random_pair):
@@ -69,6 +86,66 @@ def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, monkey
     )
     with pytest.raises(ValueError, match="its files cannot be used"):
         load_model(ModelSpec(str(random_folders[0]), device="cpu"))
+
+
+# ---- in memory -----------------------------------------------------------------------------------
+
+
+def loaded(folder):
+    """A model and its tokenizer, as a user of transformers loads them."""
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0)])
+def test_a_pair_in_memory_is_the_pair_of_its_folders(sampling, larger, random_folders):
+    (target, tokenizer), (draft, _) = map(loaded, (larger, random_folders[1]))
+    made, read = speclab.pair_of(target, draft, tokenizer), pair_of(larger, random_folders[1])
+    assert made.stop_ids == read.stop_ids and made.vocab == read.vocab == 40
+    sizes = [pair.facts["target"].pop("weight_bytes") for pair in (made, read)]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.1), "with the header of the file"
+    assert made.facts["target"] == read.facts["target"]
+    prompt = EncodedPrompt("p", "", (3, 4, 5), 0)
+    rule = "greedy" if sampling.greedy else "rejection"
+    how = prompt, rule, parse_shape("chain:3"), sampling, 20
+    texts = [decode_prompt(pair, *how).token_ids for pair in (made, read)]
+    assert texts[0] == texts[1] and len(texts[0]) > 3
+
+
+def test_a_pair_in_memory_with_two_vocabularies_is_read_by_both_tokenizers(
+    random_folders, tmp_path
+):
+    target, tokenizer = loaded(random_folders[0])
+    draft, other = loaded(save_random_llama(tmp_path / "other", 3, words=20))
+    with pytest.raises(ValueError, match="different vocabularies"):
+        speclab.pair_of(target, draft, tokenizer, other)
+
+
+def test_what_a_model_in_memory_would_get_wrong_is_refused(random_folders, monkeypatch):
+    target, tokenizer = loaded(random_folders[0])
+    capped = random_network("Gemma2", pad_token_id=0, final_logit_softcapping=30.0)
+    packed = copy.deepcopy(target)
+    packed.config.quantization_config = {"quant_method": "gptq"}
+    for which, pair, words in (
+        ("a cap that its settings name", (capped, target), "final_logit_softcapping=30.0"),
+        ("of the draft too", (target, capped), "final_logit_softcapping=30.0"),
+        ("dropout", (copy.deepcopy(target).train(), target), "target is in training mode"),
+        ("4 bit", (target, packed), "draft is in training mode or has packed weights"),
+        ("a name", (random_folders[0], target), "target is a .*Path; pass a model"),
+        ("a stop", (stopping_at(target, 39), random_network(vocab_size=30)), "token id 39"),
+    ):
+        with pytest.raises(ValueError, match=words) as error:
+            speclab.pair_of(*pair, tokenizer)
+        assert "\n" not in str(error.value), which
+    monkeypatch.setattr(pairs, "check_architecture", lambda *_: None)
+    with pytest.raises(ValueError, match="packed tree and its paths differ"):
+        speclab.pair_of(target, capped, tokenizer)  # also a cap that no setting names
+
+
+def stopping_at(network, token):
+    """A copy of a network whose texts end with this token."""
+    network = copy.deepcopy(network)
+    network.generation_config.eos_token_id = [1, token]
+    return network
 
 
 # ---- broken folders: one line that names the file ------------------------------------------------
@@ -122,12 +199,6 @@ def test_a_broken_file_is_named(copied, random_folders, name, damage, words):
 
 
 # ---- what would be wrong without a word ----------------------------------------------------------
-
-
-@pytest.fixture
-def larger(tmp_path):
-    """A target whose network and tokenizer have eight ids more than the random draft."""
-    return save_random_llama(tmp_path / "larger", 3, vocab=48, words=45)
 
 
 @pytest.mark.parametrize("stop", [45, "x"])

@@ -7,8 +7,12 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from test_notebooks import SOURCES
 
 from speclab.show.notebook import drawn_in
@@ -66,10 +70,29 @@ def test_what_is_blocked_cannot_be_imported(tmp_path, name):
     assert "ModuleNotFoundError" in run_blocked(f"import {name}", tmp_path).stderr
 
 
-def test_the_eight_lines_of_readme_run_in_any_folder(tmp_path):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def bare():
+    """The packages that `pip install .` brings: those of pyproject.toml and all that they need."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needs, found = list(project["dependencies"]), set()
+    while needs:
+        need = Requirement(needs.pop())
+        name = canonicalize_name(need.name)
+        if name not in found and (not need.marker or need.marker.evaluate({"extra": ""})):
+            found.add(name)
+            needs += metadata.requires(name) or ()
+    return found
+
+
+def test_the_eight_lines_of_readme_run_in_any_folder_with_what_pip_installs(tmp_path):
+    """Nothing else that is installed here can be imported."""
+    text, allowed = (ROOT / "README.md").read_text(encoding="utf-8"), bare()
     code, printed = re.search(r"```python\n(.*?)```.*?```\n(.*?)```", text, re.DOTALL).groups()
-    done = run_blocked(code, tmp_path, cwd=tmp_path)
+    owners = metadata.packages_distributions().items()
+    others = [
+        name for name, of in owners if not {*map(canonicalize_name, of)} & {*allowed, "speclab"}
+    ]
+    assert {"torch", "transformers", "click", "matplotlib"} <= {*others} and "pandas" in allowed
+    done = run_blocked(code, tmp_path, (*others, "fcntl"), cwd=tmp_path)
     assert (done.stdout, done.stderr) == (printed, "")
 
 

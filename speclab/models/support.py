@@ -32,6 +32,8 @@ def check_usable(config: Facts, context: int = 0) -> str:
     """The architecture of a config.json and its positions, in words. ValueError if the kit cannot
     use it, or not for texts of `context` tokens.
     """
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
     head = config.get("speculators_model_type")
     if head not in (None, EAGLE3):
         raise ValueError(
@@ -45,7 +47,11 @@ def check_usable(config: Facts, context: int = 0) -> str:
             "weights and those packed by 'gptq'; use another form of this model"
         )
     settings = read_config(config.get(OF_HEAD, {}) if head else config)
-    name = f"{head} head" if head else _check_architecture(settings, config)
+    if head:
+        name = f"{head} head"
+    else:
+        network = MODEL_FOR_CAUSAL_LM_MAPPING[type(settings)]
+        name = check_architecture(network, settings, bool(config.get("quantization_config")))
     allowed = limits(settings)
     for entry, most in allowed.items():
         if most < context:
@@ -77,12 +83,8 @@ def read_config(config: Facts) -> Any:
         raise ValueError(f"its config.json cannot be used ({said}); {MEND}") from None
 
 
-def _check_architecture(settings: Any, config: Facts) -> str:
-    """The class of a model. ValueError if the kit cannot use it."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
-
-    network: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(settings)]
-    packed = bool(config.get("quantization_config"))
+def check_architecture(network: Any, settings: Any, packed: bool = False) -> str:
+    """The name of a class of networks. ValueError if the kit cannot use it with these settings."""
     if reason := next(_reasons(network, settings, packed), ""):
         raise ValueError(
             f"the kit cannot use {network.__name__} with this config.json: {reason}; use another "

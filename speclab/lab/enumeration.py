@@ -1,0 +1,234 @@
+"""Everything that one block of a verification rule can emit on small random models, summed exactly.
+
+A rule is a function `step(p, q, tokens) -> (chances, residual)`: at a node, the probability of
+accepting each child after the earlier children were rejected, and the distribution of the next
+token if all are rejected. Block verification has no step at a node: its `step` takes a whole chain
+with its rows of p and q, and returns the chance h_i and the next token's distribution for every i.
+
+The sums are plain NumPy. Only `step_of` calls the rules of `speclab.verify`, so the tests can put
+their own definitions of the rules through the same sums. A `World` is a pair of models: p and q
+after every prefix.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import permutations, product
+
+import numpy as np
+import torch
+
+from speclab.plain import Array
+from speclab.tree import Tree, chain, static_tree
+from speclab.verify import RULES, block_chances, point_mass_step
+
+KINDS = ("random", "p = q", "disjoint", "zeros", "p one-hot")
+VOCAB, SEEDS = 4, 4  # of the models of `distance_of`: their tokens; models of each of KINDS
+LARGEST = {"children of a node": VOCAB, "levels": 4, "nodes": 16}  # of its trees
+
+
+class World:
+    """Random p and q after any prefix (a tuple of tokens), from a seed, float64 [vocab].
+
+    concentration: of their Dirichlet distribution; small: one token is likely. kind: one of KINDS.
+    With "disjoint" p and q share no token, with "zeros" one token of each has no probability, and
+    with "p one-hot" the target is sure.
+    """
+
+    def __init__(self, seed: int, vocab: int = 3, concentration: float = 0.7, kind: str = "random"):
+        self.seed, self.vocab, self.concentration, self.kind = seed, vocab, concentration, kind
+        self.rows: dict[tuple, Array] = {}
+
+    def _row(self, which: int, prefix: tuple) -> Array:
+        rng = np.random.default_rng([self.seed, which, len(prefix), *prefix])
+        row = rng.dirichlet(np.full(self.vocab, self.concentration))
+        first = np.arange(self.vocab) < self.vocab // 2
+        zero = {
+            "disjoint": first if which else ~first,
+            "zeros": rng.permutation(self.vocab) == 0,
+            "p one-hot": (which == 0) & (row < max(row)),
+        }
+        row = np.where(zero.get(self.kind, False), 0.0, row)
+        return row / row.sum()
+
+    def at(self, which: str, prefix: tuple) -> Array:
+        """Row of "p" or "q" after a prefix."""
+        key = (int(which == "q" and self.kind != "p = q"), prefix)
+        if key not in self.rows:
+            self.rows[key] = self._row(*key)
+        return self.rows[key]
+
+
+def remaining_weights(weights: Array, gone: tuple) -> Array:
+    """Renormalised weights without the tokens `gone`; uniform over the others if none is left."""
+    left = [0.0 if x in gone else weights[x] for x in range(len(weights))]
+    if sum(left) == 0:
+        left = [0.0 if x in gone else 1.0 for x in range(len(weights))]
+    return np.array(left) / sum(left)
+
+
+def drafts(rule: str, q: Array, count: int) -> Iterator[tuple[tuple, float]]:
+    """Every (children in rank order, probability): draws without replacement for a sampled rule,
+    else q's best.
+    """
+    if not RULES[rule].sampled:
+        yield tuple(int(x) for x in np.argsort(-q, kind="stable")[:count]), 1.0
+        return
+    for tokens in permutations(range(len(q)), count):
+        weight = float(np.prod([remaining_weights(q, tokens[:r])[x] for r, x in enumerate(tokens)]))
+        if weight > 0:
+            yield tokens, weight
+
+
+def block_outcomes(rule: str, step: Callable, tree: Tree, world: World) -> dict[tuple, float]:
+    """Exact distribution of the tokens that one block emits, from all drafts, all acceptances and
+    rejections, and all last tokens.
+    """
+    if rule == "block":
+        return _chain_outcomes(step, tree, world)
+    # what follows a node does not depend on how it was reached
+    memory: dict[tuple, dict] = {}
+
+    def below(node: int, prefix: tuple) -> dict:
+        if (node, prefix) not in memory:
+            memory[node, prefix] = expand(node, prefix)
+        return memory[node, prefix]
+
+    def expand(node: int, prefix: tuple) -> dict:
+        emitted: dict[tuple, float] = defaultdict(float)
+        children, ranks = tree.children(node), tree.rank[tree.children(node)]
+        p, q = world.at("p", prefix), world.at("q", prefix)
+        for drafted, weight in drafts(rule, q, int(tree.width[node])):
+            tokens = tuple(drafted[rank] for rank in ranks)  # a tree may leave out a rank
+            chances, residual = step(p, q, tokens)
+            for child, token, chance in zip(children, tokens, chances, strict=True):
+                if weight * chance > 0:
+                    for tail, share in below(int(child), (*prefix, token)).items():
+                        emitted[(token, *tail)] += weight * float(chance) * share
+                weight *= 1 - float(chance)
+            for token, share in enumerate(residual):
+                emitted[(token,)] += weight * float(share)
+        return dict(emitted)
+
+    return below(0, ())
+
+
+def _chain_outcomes(step: Callable, tree: Tree, world: World) -> dict[tuple, float]:
+    """`block_outcomes` of block verification: the longest beginning of a chain whose coin accepts
+    it.
+    """
+    emitted: dict[tuple, float] = defaultdict(float)
+    for tokens, weight in token_tuples("block", tree, world):
+        drafted = tuple(int(x) for x in tokens[1:])
+        chances, after = step(*rows(tree, tokens, world), drafted)
+        for length in reversed(range(tree.size + 1)):
+            for token, share in enumerate(after[length]):
+                here = weight * float(chances[length]) * float(share)
+                emitted[(*drafted[:length], token)] += here
+            weight *= 1 - float(chances[length])
+    return dict(emitted)
+
+
+def first_tokens(emitted: dict[tuple, float], world: World, count: int) -> Array:
+    """Joint distribution [vocab] * count of the first tokens, a shorter block being continued by
+    sampling from p.
+    """
+    joint = np.zeros((world.vocab,) * count)
+    for tokens, share in emitted.items():
+        for tail in product(range(world.vocab), repeat=max(0, count - len(tokens))):
+            whole = (*tokens, *tail)[:count]
+            joint[whole] += share * likelihood(whole, world, min(len(tokens), count))
+    return joint
+
+
+def likelihood(tokens: tuple, world: World, start: int = 0) -> float:
+    """Target probability of the tokens from `start` on."""
+    return float(np.prod([world.at("p", tokens[:i])[tokens[i]] for i in range(start, len(tokens))]))
+
+
+def target_joint(world: World, count: int) -> Array:
+    """The target's own joint distribution of the first `count` tokens."""
+    whole = product(range(world.vocab), repeat=count)
+    return np.array([likelihood(tokens, world) for tokens in whole]).reshape((world.vocab,) * count)
+
+
+def token_tuples(rule: str, tree: Tree, world: World) -> Iterator[tuple[Array, float]]:
+    """Every (tokens [N + 1], probability) of a whole drafted tree."""
+
+    def grow(node: int, tokens: list, weight: float) -> Iterator[tuple[Array, float]]:
+        if node > tree.size:
+            yield np.array(tokens), weight
+            return
+        children = tree.children(node)
+        q = world.at("q", prefix_of(tree, tokens, node))
+        for chosen, share in drafts(rule, q, len(children)):
+            grown = list(tokens)
+            for child, token in zip(children, chosen, strict=True):
+                grown[child] = token
+            yield from grow(node + 1, grown, weight * share)
+
+    yield from grow(0, [0] * (tree.size + 1), 1.0)
+
+
+def prefix_of(tree: Tree, tokens: Array | list, node: int) -> tuple:
+    """Tokens from below the root down to a node."""
+    return () if node == 0 else (*prefix_of(tree, tokens, tree.parent[node]), int(tokens[node]))
+
+
+def rows(tree: Tree, tokens: Array, world: World) -> tuple[Array, ...]:
+    """p and q [N + 1, vocab] after each node of a drafted tree."""
+    return tuple(
+        np.stack([world.at(which, prefix_of(tree, tokens, n)) for n in range(tree.size + 1)])
+        for which in "pq"
+    )
+
+
+# ---- the rules of the kit ------------------------------------------------------------------------
+
+
+def step_of(rule: str) -> Callable:
+    """The step of a rule of `verify.RULES`, on NumPy rows."""
+
+    def step(p: Array, q: Array, tokens: tuple) -> tuple:
+        if rule == "block":
+            return block_chances(torch.tensor(p), torch.tensor(q[:-1]), np.array(tokens))
+        # the chance that the target's own draw is this child and no earlier one
+        walked = point_mass_step if rule == "exact-match" else RULES[rule].step
+        *chances, residual = walked(torch.tensor(p), torch.tensor(q), list(tokens))
+        return [float(chance) for chance in chances], residual.numpy()
+
+    return step
+
+
+def distance_of(rule: str, tree: Tree | None = None) -> float:
+    """The exact total-variation distance (0 to 1) of a rule's output to the target's distribution:
+    the largest over 20 pairs of random models of four tokens.
+
+    It is 0, but for rounding (1e-12), if the rule is lossless on these models. The output is the
+    joint distribution of the first max_depth + 1 tokens. It is a sum over all drafts, coins and
+    tokens, so nothing is sampled.
+
+    rule: a name of `verify.RULES`, to which you can add your own. tree: at most LARGEST; default: a
+    chain of two tokens if the rule needs a chain, else two levels of two children each.
+
+    ValueError for an unknown rule, for greedy (at T = 0 its distance is 0), and for a larger tree.
+    """
+    if rule not in RULES or rule == "greedy":
+        names = ", ".join(name for name in RULES if name != "greedy")
+        raise ValueError(
+            f"rule={rule!r}: allowed are {names}; add a rule of your own to speclab.verify.RULES"
+        )
+    tree = tree or (chain(2) if RULES[rule].chain_only else static_tree(2, 2))
+    if RULES[rule].chain_only and not tree.is_chain:
+        raise ValueError(f"rule {rule!r} verifies chains only; name a chain")
+    sizes = int(tree.width.max()), tree.max_depth, tree.size
+    if any(size > most for size, most in zip(sizes, LARGEST.values(), strict=True)):
+        limits = ", ".join(f"{most} {name}" for name, most in LARGEST.items())
+        raise ValueError(f"a tree of {tree.size} nodes is too large to enumerate: at most {limits}")
+    # the largest over models of every kind
+    count, found = tree.max_depth + 1, [0.0]
+    for kind, seed in product(KINDS, range(SEEDS)):
+        world = World(seed, VOCAB, kind=kind)
+        emitted = block_outcomes(rule, step_of(rule), tree, world)
+        gap = first_tokens(emitted, world, count) - target_joint(world, count)
+        found.append(float(np.abs(gap).sum() / 2))
+    return max(found)
