@@ -42,5 +42,10 @@ __all__ = [*MODULE_OF, "decode", "replay", "score", "stats", "verify"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'speclab' has no attribute {name!r}; it has {__all__}")
-    module = import_module(f"speclab.{MODULE_OF.get(name, name)}")
+    try:
+        module = import_module(f"speclab.{MODULE_OF.get(name, name)}")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{error}, which speclab.{name} needs; run `pip install '.[models]'` in the clone"
+        ) from None
     return getattr(module, name) if name in MODULE_OF else module

@@ -82,10 +82,9 @@ def check_rule(rule: str, shape: Shape, sampling: Sampling, allow_lossy: bool = 
     that is not lossless.
     """
     if rule not in (RULES if allow_lossy else LOSSLESS):
-        others = [name for name in RULES if name not in LOSSLESS]
         raise ValueError(
             f"rule={rule!r}: the lossless rules are {', '.join(LOSSLESS)}; --allow-lossy "
-            f"(allow_lossy=True) also allows {', '.join(others)}"
+            f"(allow_lossy=True) allows all of {', '.join(RULES)}"
         )
     if (rule == "greedy") != sampling.greedy:
         raise ValueError(

@@ -4,7 +4,7 @@ Node 0 is the root (the last committed token). Nodes 1..N are drafted, in breadt
 parent always comes before its children, and each level is a slice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -72,7 +72,7 @@ class Tree:
         assert (np.diff(self.depth) >= 0).all(), "nodes are in breadth-first order"
 
     @classmethod
-    def of_paths(cls, paths: Iterable[list[int]]) -> "Tree":
+    def of_paths(cls, paths: Sequence[Sequence[int]]) -> "Tree":
         """The tree of a list of paths, as Medusa and EAGLE publish their trees. A path lists the
         ranks of its nodes, from the root's child on: [[0], [1], [0, 0]] are the draft's best and
         second token, and the best token after the best.
@@ -80,29 +80,26 @@ class Tree:
         ValueError for a path that is no list of ranks, that occurs twice, or whose beginning is
         missing, and for a tree outside LIMITS.
         """
-        ordered = list(paths)
-        for path in ordered:
+        for path in paths:
             if not isinstance(path, list | tuple) or not path:
                 raise ValueError(f"path {path!r}: a path is a list of ranks from 0, such as [0, 2]")
             check_limit("depth", len(path))
             for rank in path:
                 check_limit("rank", rank)
-        check_limit("budget", len(ordered))
-        # breadth-first: the shorter path first, then by rank
-        ordered.sort(key=lambda path: (len(path), *path))
-        place: dict[tuple[int, ...], int] = {(): 0}
-        for number, path in enumerate(ordered, 1):
-            if tuple(path) in place:
-                raise ValueError(f"path {path} occurs twice; omit one")
-            if tuple(path[:-1]) not in place:
-                raise ValueError(f"path {path} is there without {path[:-1]}; add this path")
-            place[tuple(path)] = number
-        nodes = list(place)[1:]
-        return cls(
-            np.array([-1, *(place[path[:-1]] for path in nodes)]),
-            np.array([0, *(path[-1] for path in nodes)]),
-            np.array([0, *map(len, nodes)]),
-        )
+        check_limit("budget", len(paths))
+        # breadth-first: the shorter path first, then by rank; by its path the number of each node
+        number: dict[tuple[int, ...], int] = {(): 0}
+        for nodes in sorted(map(tuple, paths), key=lambda nodes: (len(nodes), nodes)):
+            if nodes in number:
+                raise ValueError(f"path {list(nodes)} occurs twice; omit one")
+            if nodes[:-1] not in number:
+                above = list(nodes[:-1])
+                raise ValueError(f"path {list(nodes)} is there without {above}; add this path")
+            number[nodes] = len(number)
+        drafted = list(number)[1:]
+        parent = [number[nodes[:-1]] for nodes in drafted]
+        ranks = [nodes[-1] for nodes in drafted]
+        return cls(*map(np.array, ([-1, *parent], [0, *ranks], [0, *map(len, drafted)])))
 
     @property
     def paths(self) -> list[list[int]]:
@@ -130,7 +127,7 @@ class Tree:
     @property
     def has_gaps(self) -> bool:
         """True if a node has children of other ranks than 0, 1, 2, …"""
-        return bool((self.width != np.bincount(self.parent[1:], minlength=self.size + 1)).any())
+        return int(self.width.sum()) > self.size
 
     def children(self, node: int) -> Array:
         """The children of a node, in rank order."""

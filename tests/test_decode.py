@@ -262,7 +262,7 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
         ("rejection", "chain:3", GREEDY, "temperature 0.0: greedy needs"),
         ("exact-match", "chain:3", GREEDY, "temperature 0.0: greedy needs"),
         ("typical", "chain:3", WARM, "lossless rules are greedy, rejection"),
-        ("ratio", "chain:3", WARM, "--allow-lossy .* also allows ratio, typical"),
+        ("ratio", "chain:3", WARM, "--allow-lossy .* allows all of greedy"),
         ("greedy", "dynamic:3,2", GREEDY, "dynamic:DEPTH,BRANCHES,BUDGET"),
         ("without-replacement", Shape(GAPS), WARM, "leaves out a rank; add the missing path"),
     ],
@@ -274,27 +274,18 @@ def test_what_does_not_go_together_is_named(rule, shape, sampling, words):
         next(decode(toy_pair(), (1, 2), rule, drafted, sampling, 4, rng))
 
 
-@pytest.mark.parametrize("new", [1, 12])
-def test_a_tree_of_paths_writes_the_plain_text(new):
-    for ids in ((1, 2, 3, 4), (5,)):
-        assert_plain(toy_pair(), prompt_of(ids), Shape(GAPS), new)
-
-
-@pytest.mark.parametrize("shape", ["chain:1", "tree:2,2"])
 @pytest.mark.parametrize("rule", ["typical", "ratio"])
-def test_a_lossy_rule_decodes_with_the_distribution_of_its_own_step(rule, shape):
-    """The first token over many draws, against the enumeration, which is far from the target's."""
-    pair, drafted, count = toy_pair(), parse_shape(shape), 1500
-    world = PairWorld(pair, (1, 2), WARM)
+def test_a_lossy_rule_emits_what_its_step_says(rule):
+    """The first token of many blocks, against the enumeration, which is far from the target's."""
+    pair, drafted = toy_pair(), parse_shape("tree:2,2")
+    world, rng = PairWorld(pair, (1, 2), WARM), np.random.default_rng(0)
     wanted = first_tokens(block_outcomes(rule, step_of(rule), drafted.tree, world), world, 1)
-    rng = np.random.default_rng(0)
     first = [
         next(decode(pair, (1, 2), rule, drafted, WARM, 3, rng, allow_lossy=True)).tokens[0]
-        for _ in range(count)
+        for _ in range(1500)
     ]
-    found = np.bincount(first, minlength=len(wanted)) / count
-    far = np.abs(wanted - world.at("p", ())).sum() / 2
-    assert np.abs(found - wanted).sum() / 2 < 0.05 < far / 2
+    found = np.bincount(first, minlength=len(wanted)) / len(first)
+    assert np.abs(found - wanted).sum() < 0.1 < np.abs(wanted - world.at("p", ())).sum()
 
 
 @pytest.mark.numeric

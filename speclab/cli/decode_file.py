@@ -120,13 +120,8 @@ def read_shape(text: str) -> Shape:
     """
     if not text.startswith(PATHS):
         return parse_shape(text)
-    file = text.removeprefix(PATHS)
     do = "it needs a list of lists of ranks, such as [[0], [1], [0, 0]]"
-    paths = read_yaml(file, do, list)
-    try:
-        return Shape(Tree.of_paths(paths))
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+    return Shape(Tree.of_paths(read_yaml(text.removeprefix(PATHS), do, list)))
 
 
 def finished_lines(call: DecodeCall) -> tuple[int, set[str]]:

@@ -23,7 +23,6 @@ from speclab.verify import RULES, block_chances, point_mass_step
 
 KINDS = ("random", "p = q", "disjoint", "zeros", "p one-hot")
 VOCAB, SEEDS = 4, 4  # of the models of `distance_of`: their tokens; models of each of KINDS
-LARGEST = {"children of a node": VOCAB, "levels": 4, "nodes": 16}  # of its trees
 
 
 class World:
@@ -207,23 +206,25 @@ def distance_of(rule: str, tree: Tree | None = None) -> float:
     joint distribution of the first max_depth + 1 tokens. It is a sum over all drafts, coins and
     tokens, so nothing is sampled.
 
-    rule: a name of `verify.RULES`, to which you can add your own. tree: at most LARGEST; default: a
-    chain of two tokens if the rule needs a chain, else two levels of two children each.
+    rule: a name of `verify.RULES`, to which you can add your own. tree: at most 4 levels, 16 nodes
+    and 4 children of a node; default: a chain of two tokens if the rule needs a chain, else two
+    levels of two children each.
 
     ValueError for an unknown rule, for greedy (at T = 0 its distance is 0), and for a larger tree.
     """
-    if rule not in RULES or rule == "greedy":
-        names = ", ".join(name for name in RULES if name != "greedy")
+    if rule == "greedy" or rule not in RULES:
         raise ValueError(
-            f"rule={rule!r}: allowed are {names}; add a rule of your own to speclab.verify.RULES"
+            f"rule={rule!r}: allowed are all of speclab.verify.RULES but greedy, which has no "
+            f"probabilities: {', '.join(RULES)}"
         )
     tree = tree or (chain(2) if RULES[rule].chain_only else static_tree(2, 2))
     if RULES[rule].chain_only and not tree.is_chain:
         raise ValueError(f"rule {rule!r} verifies chains only; name a chain")
-    sizes = int(tree.width.max()), tree.max_depth, tree.size
-    if any(size > most for size, most in zip(sizes, LARGEST.values(), strict=True)):
-        limits = ", ".join(f"{most} {name}" for name, most in LARGEST.items())
-        raise ValueError(f"a tree of {tree.size} nodes is too large to enumerate: at most {limits}")
+    if max(tree.max_depth, *tree.width) > VOCAB or tree.size > VOCAB**2:
+        raise ValueError(
+            f"a tree of {tree.size} nodes is too large to enumerate: allowed are 4 levels, 4 "
+            "children of a node and 16 nodes"
+        )
     # the largest over models of every kind
     count, found = tree.max_depth + 1, [0.0]
     for kind, seed in product(KINDS, range(SEEDS)):
