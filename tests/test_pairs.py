@@ -119,6 +119,7 @@ def test_what_a_model_in_memory_would_get_wrong_is_refused(random_folders, tmp_p
         ((trained, target, tokenizer), "target is in training mode"),
         ((target, packed, tokenizer), "draft is in .* or has packed weights"),
         ((random_folders[0], target, tokenizer), "target is a .*Path; pass a model"),
+        ((target.model, target, tokenizer), "target is a LlamaModel; pass a model"),
         ((target, other, tokenizer, others), "different vocabularies"),
     ):
         with pytest.raises(ValueError, match=words) as error:

@@ -46,6 +46,7 @@ from speclab.shapes import parse_shape
 from speclab.tree import PLAIN, Tree, chain, static_tree
 from speclab.verify import (
     RULES,
+    Rule,
     Verdict,
     draw_children,
     matching_path,
@@ -222,6 +223,17 @@ def test_a_rank_that_is_drawn_and_left_out_is_no_loss_for_best_tokens_only():
 def test_a_distance_that_cannot_be_enumerated_is_refused(rule, tree, words):
     with pytest.raises(ValueError, match=words):
         distance_of(rule, tree)
+
+
+@pytest.mark.parametrize(("chance", "factor"), [(1.2, 1), (0.5, 2), (float("nan"), 1)])
+def test_a_step_that_yields_no_probabilities_is_refused(chance, factor, monkeypatch):
+    def step(p, q, tokens):
+        yield from [torch.tensor(chance)] * len(tokens)
+        yield factor * p
+
+    monkeypatch.setitem(RULES, "mine", Rule(step))
+    with pytest.raises(ValueError, match="'mine': what its step yields are no probabilities"):
+        distance_of("mine")
 
 
 # ---- block verification --------------------------------------------------------------------------

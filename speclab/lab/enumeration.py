@@ -210,7 +210,8 @@ def distance_of(rule: str, tree: Tree | None = None) -> float:
     and 4 children of a node; default: a chain of two tokens if the rule needs a chain, else two
     levels of two children each.
 
-    ValueError for an unknown rule, for greedy (at T = 0 its distance is 0), and for a larger tree.
+    ValueError for an unknown rule, for greedy (at T = 0 its distance is 0), for a larger tree, and
+    for a step that yields no probabilities.
     """
     if rule == "greedy" or rule not in RULES:
         raise ValueError(
@@ -230,6 +231,11 @@ def distance_of(rule: str, tree: Tree | None = None) -> float:
     for kind, seed in product(KINDS, range(SEEDS)):
         world = World(seed, VOCAB, kind=kind)
         emitted = block_outcomes(rule, step_of(rule), tree, world)
+        if not (min(emitted.values()) > -1e-9 and abs(sum(emitted.values()) - 1) < 1e-9):
+            raise ValueError(
+                f"rule {rule!r}: what its step yields are no probabilities; yield a chance from 0 "
+                "to 1 per child, then a distribution with sum 1"
+            )
         gap = first_tokens(emitted, world, count) - target_joint(world, count)
         found.append(float(np.abs(gap).sum() / 2))
     return max(found)

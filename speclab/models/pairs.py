@@ -67,7 +67,7 @@ def pair_of(target: Any, draft: Any, tokenizer: Any, draft_tokenizer: Any = None
     models: list[Network] = []
     specs: list[ModelSpec] = []
     for which, network in {"target": target, "draft": draft}.items():
-        if not isinstance(network, PreTrainedModel):
+        if not isinstance(network, PreTrainedModel) or not network.can_generate():
             raise ValueError(
                 f"{which} is a {type(network).__name__}; pass a model of transformers, such as "
                 "AutoModelForCausalLM.from_pretrained(…), with its adapters merged"
