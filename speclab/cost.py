@@ -50,7 +50,8 @@ class Costs:
 
     def __post_init__(self) -> None:
         ratios = np.array([*self.draft, *self.verify, self.overhead])
-        is_measured = self.target_ms > 0 and (ratios >= 0).all() and np.isfinite(ratios).all()
+        are_ratios = (ratios >= 0) & np.isfinite(ratios)
+        is_measured = self.target_ms > 0 and are_ratios.all()
         ascending = list(self.sizes) == sorted({1, *self.sizes})
         same_length = len(self.sizes) == len(self.draft) == len(self.verify)
         if not (is_measured and ascending and same_length):
@@ -110,7 +111,8 @@ class Costs:
         if tree.is_chain:
             return self.of_chain(tree.size)
         widths = [len(level.parents) for level in tree.levels]
-        return self.c(widths).sum() + self.v(tree.size + 1) + self.loop(chain=False)
+        drafting = self.c(widths).sum()
+        return drafting + self.v(tree.size + 1) + self.loop(chain=False)
 
 
 def disturbed(costs: Costs) -> str:
@@ -119,12 +121,14 @@ def disturbed(costs: Costs) -> str:
     Reliable timing gives no v(n) below LEAST_V, no c(n) below LEAST_C of c(1), and about the same
     cost of a block in two rounds (at most MOST_DRIFT apart).
     """
-    faster = [1 - min(costs.verify)]  # than a pass over one token, in the worst case
-    faster.append(1 - min(costs.draft) / costs.draft[0] if costs.draft[0] else 0.0)
-    if faster[0] > 1 - LEAST_V or faster[1] > 1 - LEAST_C:
+    # the fastest passes, in passes of the same model over one token
+    least_v, first = min(costs.verify), costs.draft[0]
+    least_c = min(costs.draft) / first if first else 1.0
+    if least_v < LEAST_V or least_c < LEAST_C:
         what = (
             "A pass over several tokens was measured to be "
-            f"{100 * max(faster):.0f} % faster than a pass over one token, which is impossible."
+            f"{100 * (1 - min(least_v, least_c)):.0f} % faster than a pass over one token, which "
+            "is impossible."
         )
     elif costs.drift > MOST_DRIFT:
         what = (

@@ -81,7 +81,8 @@ class _Text:
         if not sees.size:
             tokens = np.array(self.context[self.cache.length :])
         elif not sees.all():
-            above = len(self.context) - 1 + int(sees[0].sum())
+            depth = int(sees[0].sum())
+            above = len(self.context) - 1 + depth
             positions = torch.full(tokens.shape, above)
             visible = over_trunk(len(self.context), torch.from_numpy(sees))
         new = torch.from_numpy(tokens)[None]
@@ -122,7 +123,9 @@ def _static(
         words = fetched(logits, "draft", children)
         tokens[level.children] = words[level.row, level.rank]
     kept = tree.size + 1
-    return Proposal(tree, tokens[:kept], None if q is None else q[:kept], run)
+    if q is not None:
+        q = q[:kept]
+    return Proposal(tree, tokens[:kept], q, run)
 
 
 def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Proposal:
@@ -133,10 +136,12 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
     `budget` nodes are kept. A child never scores above its parent, so the kept nodes form a tree.
     """
     width = min(shape.branches, text.draft.tokens_said)
-    # parent, rank, depth and token of each node
-    levels = [np.array([[-1], [0], [0], [0]])]
-    scores, kept = [np.zeros(1)], np.array([0])
-    frontier, count = np.array([0]), 1
+    # the root: parent, rank, depth and token, and its score
+    root = [[-1], [0], [0], [0]]
+    levels = [np.array(root)]
+    scores = [np.zeros(1)]
+    kept = frontier = np.array([0])
+    count = 1
     run: list[int] = []
     sees: Array = np.zeros((1, 0), dtype=bool)
     for level in range(1, depth + 1):
@@ -150,12 +155,16 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
         deep = np.full_like(rank, level)
         tokens = words.ravel().astype(np.int64)
         levels.append(np.stack((frontier[family], rank, deep, tokens)))
-        scores.append(scores[-1][kept][family] + gain.ravel())
+        score_above = scores[-1][kept]
+        scores.append(score_above[family] + gain.ravel())
         kept = _best(scores[-1], shape.branches)
-        sees = np.hstack([sees[family[kept]], np.eye(len(kept), dtype=bool)])
+        itself = np.eye(len(kept), dtype=bool)
+        sees = np.hstack([sees[family[kept]], itself])
         frontier = count + kept
         count += gain.size
-    order = np.append(0, 1 + _best(np.hstack(scores[1:]), shape.budget))
+    # the best nodes of all levels become the tree
+    best_nodes = _best(np.hstack(scores[1:]), shape.budget)
+    order = np.append(0, 1 + best_nodes)
     parent, rank, deep, tokens = np.hstack(levels)[:, order]
     parents = np.searchsorted(order, parent[1:])
     tree = Tree(np.append(-1, parents), rank, deep)

@@ -4,12 +4,15 @@ for the sums of `speclab.lab.enumeration`, which take these steps as well as the
 Nothing in this file calls speclab.verify.
 """
 
+from collections.abc import Iterator
 from itertools import pairwise, product
 
 import numpy as np
 from scipy.optimize import linprog
 
-from speclab.lab.enumeration import World, remaining_weights
+from speclab.lab.enumeration import World, drafts, remaining_weights
+from speclab.plain import Array
+from speclab.tree import Tree
 
 
 def excess(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -129,6 +132,7 @@ class Behind:
 
     def __init__(self, world: World, text: tuple, copy: list = (), sure: float = 1.0):
         self.world, self.text, self.copy, self.sure = world, text, copy, sure
+        self.vocab = world.vocab
 
     def at(self, which: str, prefix: tuple) -> np.ndarray:
         """Row of "p" or "q" after a prefix."""
@@ -153,6 +157,37 @@ def texts(block_at, world: World, count: int) -> np.ndarray:
             longer = (*text, *tokens)
             unfinished[longer] = unfinished.get(longer, 0.0) + share * chance
     return joint
+
+
+def token_tuples(rule: str, tree: Tree, world: World) -> Iterator[tuple[Array, float]]:
+    """Every (tokens [N + 1], probability) of a whole drafted tree."""
+
+    def grow(node: int, tokens: list, weight: float) -> Iterator[tuple[Array, float]]:
+        if node > tree.size:
+            yield np.array(tokens), weight
+            return
+        children = tree.children(node)
+        q = world.at("q", prefix_of(tree, tokens, node))
+        for chosen, share in drafts(rule, q, len(children)):
+            grown = list(tokens)
+            for child, token in zip(children, chosen, strict=True):
+                grown[child] = token
+            yield from grow(node + 1, grown, weight * share)
+
+    yield from grow(0, [0] * (tree.size + 1), 1.0)
+
+
+def prefix_of(tree: Tree, tokens: Array | list, node: int) -> tuple:
+    """Tokens from below the root down to a node."""
+    return () if node == 0 else (*prefix_of(tree, tokens, tree.parent[node]), int(tokens[node]))
+
+
+def rows(tree: Tree, tokens: Array, world: World) -> tuple[Array, ...]:
+    """p and q [N + 1, vocab] after each node of a drafted tree."""
+    return tuple(
+        np.stack([world.at(which, prefix_of(tree, tokens, n)) for n in range(tree.size + 1)])
+        for which in "pq"
+    )
 
 
 def walk(rule: str, tree, tokens, p, q, uniforms) -> tuple[tuple, int, str, int]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import rejection_rule
 import torch
+from enumerate_rules import prefix_of
 from pandas.testing import assert_frame_equal
 from scipy.stats import chi2, chisquare, ncx2
 from test_decode_file import write_texts
@@ -20,7 +21,7 @@ from speclab.decode import decode, decode_prompt, prefill
 from speclab.draft import propose
 from speclab.lab import combined
 from speclab.lab.combined import starts_of_trace
-from speclab.lab.enumeration import block_outcomes, first_tokens, prefix_of, step_of
+from speclab.lab.enumeration import block_outcomes, first_tokens, step_of
 from speclab.lab.starts import replay_starts
 from speclab.plain import EncodedPrompt
 from speclab.record import generate

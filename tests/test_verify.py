@@ -22,7 +22,9 @@ from enumerate_rules import (
     cuts,
     integrate,
     most_accepted,
+    rows,
     texts,
+    token_tuples,
     walk,
 )
 from hypothesis import given, settings
@@ -37,10 +39,8 @@ from speclab.lab.enumeration import (
     drafts,
     first_tokens,
     remaining_weights,
-    rows,
     step_of,
     target_joint,
-    token_tuples,
 )
 from speclab.shapes import parse_shape
 from speclab.tree import PLAIN, Tree, chain, static_tree

@@ -16,16 +16,16 @@ from tqdm import tqdm
 from speclab.decode import Decoded, check_rule, decode_prompt
 from speclab.lab.enumeration import distance_of
 from speclab.model import Pair
+from speclab.models.folder import model_digest
 from speclab.models.pairs import device_of
 from speclab.plain import EncodedPrompt, Facts, digest_of, notice
 from speclab.record import generate
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
-from speclab.study.pairs import pair_digests, read_by_target
 from speclab.study.profiles import Profile
 from speclab.study.prompts import read_prompts
 from speclab.study.reading import read_yaml
-from speclab.study.runs import output_file
+from speclab.study.runs import output_file, read_by_target
 from speclab.tree import Tree
 from speclab.verify import RULES
 
@@ -101,7 +101,7 @@ def open_call(
     form = drafted.tree.paths if drafted.tree and shape.startswith(PATHS) else shape
     specs = profile.target, profile.draft
     settings = [
-        pair_digests(profile),
+        {"target": model_digest(profile.target), "draft": model_digest(profile.draft)},
         [[spec.dtype, str(device_of(spec)), spec.backend] for spec in specs],
         [profile.max_new_tokens, sampling, not sampling.greedy and profile.seed],
         [rule, form, check, facts["stop_ids"], facts["left_out"] or None],

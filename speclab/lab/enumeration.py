@@ -12,6 +12,7 @@ after every prefix.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import permutations, product
 
 import numpy as np
@@ -59,10 +60,10 @@ class World:
 
 def remaining_weights(weights: Array, gone: tuple) -> Array:
     """Renormalised weights without the tokens `gone`; uniform over the others if none is left."""
-    left = [0.0 if x in gone else weights[x] for x in range(len(weights))]
-    if sum(left) == 0:
-        left = [0.0 if x in gone else 1.0 for x in range(len(weights))]
-    return np.array(left) / sum(left)
+    is_free = ~np.isin(np.arange(len(weights)), gone)
+    left = weights * is_free
+    left = left if left.any() else is_free
+    return left / left.sum()
 
 
 def drafts(rule: str, q: Array, count: int) -> Iterator[tuple[tuple, float]]:
@@ -83,16 +84,10 @@ def block_outcomes(rule: str, step: Callable, tree: Tree, world: World) -> dict[
     rejections, and all last tokens.
     """
     if rule == "block":
-        return _chain_outcomes(step, tree, world)
-    # what follows a node does not depend on how it was reached
-    memory: dict[tuple, dict] = {}
+        return _chain_outcomes(step, tree.size, world)
 
+    @cache  # what follows a node and a text is the same, however they were reached
     def below(node: int, prefix: tuple) -> dict:
-        if (node, prefix) not in memory:
-            memory[node, prefix] = expand(node, prefix)
-        return memory[node, prefix]
-
-    def expand(node: int, prefix: tuple) -> dict:
         emitted: dict[tuple, float] = defaultdict(float)
         children, ranks = tree.children(node), tree.rank[tree.children(node)]
         p, q = world.at("p", prefix), world.at("q", prefix)
@@ -111,19 +106,22 @@ def block_outcomes(rule: str, step: Callable, tree: Tree, world: World) -> dict[
     return below(0, ())
 
 
-def _chain_outcomes(step: Callable, tree: Tree, world: World) -> dict[tuple, float]:
+def _chain_outcomes(step: Callable, gamma: int, world: World) -> dict[tuple, float]:
     """`block_outcomes` of block verification: the longest beginning of a chain whose coin accepts
     it.
     """
     emitted: dict[tuple, float] = defaultdict(float)
-    for tokens, weight in token_tuples("block", tree, world):
-        drafted = tuple(int(x) for x in tokens[1:])
-        chances, after = step(*rows(tree, tokens, world), drafted)
-        for length in reversed(range(tree.size + 1)):
-            for token, share in enumerate(after[length]):
-                here = weight * float(chances[length]) * float(share)
-                emitted[(*drafted[:length], token)] += here
-            weight *= 1 - float(chances[length])
+    for drafted in product(range(world.vocab), repeat=gamma):
+        texts = [drafted[:length] for length in range(gamma + 1)]
+        p, q = (np.stack([world.at(which, text) for text in texts]) for which in "pq")
+        weight = float(np.prod(q[range(gamma), drafted]))
+        if weight == 0:
+            continue
+        chances, after = step(p, q, drafted)
+        for text, chance, residual in reversed([*zip(texts, chances, after, strict=True)]):
+            for token, share in enumerate(residual):
+                emitted[(*text, token)] += weight * float(chance) * float(share)
+            weight *= 1 - float(chance)
     return dict(emitted)
 
 
@@ -148,37 +146,6 @@ def target_joint(world: World, count: int) -> Array:
     """The target's own joint distribution of the first `count` tokens."""
     whole = product(range(world.vocab), repeat=count)
     return np.array([likelihood(tokens, world) for tokens in whole]).reshape((world.vocab,) * count)
-
-
-def token_tuples(rule: str, tree: Tree, world: World) -> Iterator[tuple[Array, float]]:
-    """Every (tokens [N + 1], probability) of a whole drafted tree."""
-
-    def grow(node: int, tokens: list, weight: float) -> Iterator[tuple[Array, float]]:
-        if node > tree.size:
-            yield np.array(tokens), weight
-            return
-        children = tree.children(node)
-        q = world.at("q", prefix_of(tree, tokens, node))
-        for chosen, share in drafts(rule, q, len(children)):
-            grown = list(tokens)
-            for child, token in zip(children, chosen, strict=True):
-                grown[child] = token
-            yield from grow(node + 1, grown, weight * share)
-
-    yield from grow(0, [0] * (tree.size + 1), 1.0)
-
-
-def prefix_of(tree: Tree, tokens: Array | list, node: int) -> tuple:
-    """Tokens from below the root down to a node."""
-    return () if node == 0 else (*prefix_of(tree, tokens, tree.parent[node]), int(tokens[node]))
-
-
-def rows(tree: Tree, tokens: Array, world: World) -> tuple[Array, ...]:
-    """p and q [N + 1, vocab] after each node of a drafted tree."""
-    return tuple(
-        np.stack([world.at(which, prefix_of(tree, tokens, n)) for n in range(tree.size + 1)])
-        for which in "pq"
-    )
 
 
 # ---- the rules of the kit ------------------------------------------------------------------------
@@ -219,8 +186,8 @@ def distance_of(rule: str, tree: Tree | None = None) -> float:
             f"probabilities: {', '.join(RULES)}"
         )
     tree = tree or (chain(2) if RULES[rule].chain_only else static_tree(2, 2))
-    if RULES[rule].chain_only and not tree.is_chain:
-        raise ValueError(f"rule {rule!r} verifies chains only; name a chain")
+    if RULES[rule].chain_only and (tree.has_gaps or not tree.is_chain):
+        raise ValueError(f"rule {rule!r} verifies chains only, each token of rank 0; name a chain")
     if max(tree.max_depth, *tree.width) > VOCAB or tree.size > VOCAB**2:
         raise ValueError(
             f"a tree of {tree.size} nodes is too large to enumerate: allowed are 4 levels, 4 "

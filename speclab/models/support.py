@@ -32,8 +32,6 @@ def check_usable(config: Facts, context: int = 0) -> str:
     """The architecture of a config.json and its positions, in words. ValueError if the kit cannot
     use it, or not for texts of `context` tokens.
     """
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
-
     head = config.get("speculators_model_type")
     if head not in (None, EAGLE3):
         raise ValueError(
@@ -47,11 +45,12 @@ def check_usable(config: Facts, context: int = 0) -> str:
             "weights and those packed by 'gptq'; use another form of this model"
         )
     settings = read_config(config.get(OF_HEAD, {}) if head else config)
-    if head:
-        name = f"{head} head"
-    else:
+    name = f"{head} head"
+    if not head:
+        from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
         network = MODEL_FOR_CAUSAL_LM_MAPPING[type(settings)]
-        name = check_architecture(network, settings, bool(config.get("quantization_config")))
+        name = check_architecture(network, settings, bool(packing))
     allowed = limits(settings)
     for entry, most in allowed.items():
         if most < context:
@@ -60,7 +59,8 @@ def check_usable(config: Facts, context: int = 0) -> str:
                 "(max_prompt_tokens + max_new_tokens + depth); lower one of these, or use another "
                 "model"
             )
-    return name + "".join(f", {most:,} positions ({entry})" for entry, most in allowed.items())
+    positions = [f"{most:,} positions ({entry})" for entry, most in allowed.items()]
+    return ", ".join([name, *positions])
 
 
 def read_config(config: Facts) -> Any:
@@ -70,14 +70,16 @@ def read_config(config: Facts) -> Any:
     from transformers import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    kind, apart = str(config.get("model_type")), ("dtype", "torch_dtype", "quantization_config")
+    kind = str(config.get("model_type"))
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         raise ValueError(
             f"transformers {version('transformers')} has no causal language model for "
             f"model_type={kind!r} in its config.json; use another model ({LIST})"
         )
+    apart = "dtype", "torch_dtype", "quantization_config"
+    settings = {name: value for name, value in config.items() if name not in apart}
     try:
-        return CONFIG_MAPPING[kind].from_dict({k: v for k, v in config.items() if k not in apart})
+        return CONFIG_MAPPING[kind].from_dict(settings)
     except Exception as error:  # each architecture checks its settings in its own way
         said = one_line(f"{type(error).__name__}: {error}")[:300]
         raise ValueError(f"its config.json cannot be used ({said}); {MEND}") from None
@@ -103,9 +105,10 @@ def _reasons(network: Any, config: Any, packed: bool) -> Iterator[str]:
         value = getattr(text, name, None)
         if value is True or value not in (None, False, 1):
             yield f"{reason} ({name}={value})"
-    kinds = {kind for name in LAYERS for kind in getattr(text, name, None) or ()} - ATTENTION
-    if kinds or network._is_stateful:
-        kind = min(kinds, default="recurrent")
+    kinds = {kind for name in LAYERS for kind in getattr(text, name, None) or ()}
+    others = kinds - ATTENTION
+    if others or network._is_stateful:
+        kind = min(others, default="recurrent")
         yield f"only attention can forget rejected tokens, and it has layers of the kind {kind!r}"
     if not packed and not network._supports_sdpa:
         yield "transformers has no sdpa attention for it"
