@@ -184,8 +184,10 @@ def decoded_row(call: DecodeCall, pair: Pair, prompt: EncodedPrompt) -> Facts:
     """Decode a prompt; returns its line of the file, but for the digest."""
     profile, shape = call.profile, call.shape
     new, sampling = profile.max_new_tokens, profile.sampling
-    how = call.rule, shape, sampling, new, profile.seed
-    decoded = decode_prompt(pair, prompt, *how, allow_lossy=True)  # else `open_call` refused it
+    # `open_call` has refused a lossy rule that was not allowed
+    decoded = decode_prompt(
+        pair, prompt, call.rule, shape, sampling, new, profile.seed, allow_lossy=True
+    )
     row = {
         "prompt_id": prompt.prompt_id,
         "text": pair.tokenizer.decode(decoded.token_ids, skip_special_tokens=True),

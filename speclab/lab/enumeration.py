@@ -89,19 +89,20 @@ def block_outcomes(rule: str, step: Callable, tree: Tree, world: World) -> dict[
     @cache  # what follows a node and a text is the same, however they were reached
     def below(node: int, prefix: tuple) -> dict:
         emitted: dict[tuple, float] = defaultdict(float)
-        children, ranks = tree.children(node), tree.rank[tree.children(node)]
+        children = tree.children(node)
         p, q = world.at("p", prefix), world.at("q", prefix)
         for drafted, weight in drafts(rule, q, int(tree.width[node])):
-            tokens = tuple(drafted[rank] for rank in ranks)  # a tree may leave out a rank
+            # a tree may leave out a rank
+            tokens = tuple(drafted[rank] for rank in tree.rank[children])
             chances, residual = step(p, q, tokens)
             for child, token, chance in zip(children, tokens, chances, strict=True):
                 if weight * chance > 0:
                     for tail, share in below(int(child), (*prefix, token)).items():
-                        emitted[(token, *tail)] += weight * float(chance) * share
-                weight *= 1 - float(chance)
+                        emitted[(token, *tail)] += weight * chance * share
+                weight *= 1 - chance
             for token, share in enumerate(residual):
-                emitted[(token,)] += weight * float(share)
-        return dict(emitted)
+                emitted[(token,)] += weight * share
+        return emitted
 
     return below(0, ())
 
@@ -122,7 +123,7 @@ def _chain_outcomes(step: Callable, gamma: int, world: World) -> dict[tuple, flo
             for token, share in enumerate(residual):
                 emitted[(*text, token)] += weight * float(chance) * float(share)
             weight *= 1 - float(chance)
-    return dict(emitted)
+    return emitted
 
 
 def first_tokens(emitted: dict[tuple, float], world: World, count: int) -> Array:
@@ -194,7 +195,8 @@ def distance_of(rule: str, tree: Tree | None = None) -> float:
             "children of a node and 16 nodes"
         )
     # the largest over models of every kind
-    count, found = tree.max_depth + 1, [0.0]
+    count = tree.max_depth + 1
+    found: list[float] = []
     for kind, seed in product(KINDS, range(SEEDS)):
         world = World(seed, VOCAB, kind=kind)
         emitted = block_outcomes(rule, step_of(rule), tree, world)
