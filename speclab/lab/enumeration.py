@@ -196,7 +196,7 @@ def distance_of(rule: str, tree: Tree | None = None) -> float:
         )
     # the largest over models of every kind
     count = tree.max_depth + 1
-    found: list[float] = []
+    found = []
     for kind, seed in product(KINDS, range(SEEDS)):
         world = World(seed, VOCAB, kind=kind)
         emitted = block_outcomes(rule, step_of(rule), tree, world)
