@@ -65,7 +65,7 @@ test-lowest: export OMP_NUM_THREADS = 1
 test-lowest: $(READY) ## run the tests with the lowest versions that pyproject.toml allows, in .venv-lowest (7 GB with CUDA); ARGS="-k tree" INDEX="--index URL" for torch
 	@"$(PY)" -m pip install --quiet --disable-pip-version-check uv
 	@"$(PY)" -m uv venv --quiet --clear --seed --python "$(PY)" .venv-lowest
-	@"$(PY)" -m uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[reproduce,test]" $(INDEX)
+	@"$(PY)" -m uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[models,reproduce,test]" $(INDEX)
 	@"$(PY)" -m uv pip install --quiet --python .venv-lowest --no-deps -r pyproject.toml --extra gptq $(INDEX)
 	@.venv-lowest/bin/python -m speclab hosted install --heads
 	@.venv-lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)

@@ -12,6 +12,7 @@ from setuptools.command.build_py import build_py
 KIT = (
     *("notebooks/profiles", "data/prompts", "data/second_prompts", "data/training_prompts"),
     *("data/atlas", "data/coverage", "data/logs", "data/paper"),
+    "data/traces/smollm/greedy",  # which README's eight lines read
 )
 
 

@@ -13,8 +13,9 @@ run       `make reproduce`: which notebooks run again, their pages, the report
 cli       the other verbs: record, decode, log, plan, export, doctor, Kaggle and Colab
 
 What users import is here: the modules `decode`, `replay`, `score`, `stats` and `verify`, and
-`load_run` (a recorded run), `load_pair` (target and draft of a profile) and `Tree`. They are loaded
-when they are first used, so replaying a run needs no torch.
+`load_run` (a recorded run), `load_pair` (target and draft of a profile), `pair_of` (of two loaded
+models), `Tree` and `distance_of` (how far a rule is from lossless). They are loaded when they are
+first used, so replaying a run needs no torch. notebooks/RECIPES.md uses each of them.
 
 `python -m speclab --help` lists the commands. speclab/README.md says where to change what.
 """
@@ -28,12 +29,23 @@ if not __debug__:
     )
 
 # for type checkers: __init__.pyi
-__all__ = ["Tree", "decode", "load_pair", "load_run", "replay", "score", "stats", "verify"]
-MODULE_OF = {"Tree": "tree", "load_pair": "study.pairs", "load_run": "study.runs"}
+MODULE_OF = {
+    "Tree": "tree",
+    "distance_of": "lab.enumeration",
+    "load_pair": "study.pairs",
+    "load_run": "study.runs",
+    "pair_of": "models.pairs",
+}
+__all__ = [*MODULE_OF, "decode", "replay", "score", "stats", "verify"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'speclab' has no attribute {name!r}; it has {__all__}")
-    module = import_module(f"speclab.{MODULE_OF.get(name, name)}")
+    try:
+        module = import_module(f"speclab.{MODULE_OF.get(name, name)}")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{error}, which speclab.{name} needs; run `pip install '.[models]'` in the clone"
+        ) from None
     return getattr(module, name) if name in MODULE_OF else module

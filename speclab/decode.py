@@ -72,21 +72,33 @@ class Decoded:
         return len(self.steps)
 
 
-def check_rule(rule: str, shape: Shape, sampling: Sampling) -> None:
-    """Raise a ValueError unless rule, shape and temperature fit together."""
-    if rule not in LOSSLESS:
-        raise ValueError(f"rule={rule!r}: the lossless rules are {', '.join(LOSSLESS)}")
+def check_rule(rule: str, shape: Shape, sampling: Sampling, allow_lossy: bool = False) -> None:
+    """Raise a ValueError unless rule, shape and temperature fit together. allow_lossy: also a rule
+    that is not lossless.
+    """
+    if rule not in (RULES if allow_lossy else LOSSLESS):
+        raise ValueError(
+            f"rule={rule!r}: the lossless rules are {', '.join(LOSSLESS)}; --allow-lossy "
+            f"(allow_lossy=True) allows all of {', '.join(RULES)}"
+        )
     if (rule == "greedy") != sampling.greedy:
         raise ValueError(
             f"rule={rule!r} at temperature {sampling.temperature}: greedy needs temperature 0, "
             "the other rules need a temperature above 0"
         )
     needs = RULES[rule]
-    if (needs.chain_only and not shape.is_chain) or (needs.sampled and not shape.tree):
+    reads_q = needs.sampled or needs.needs_q
+    if (needs.chain_only and not shape.is_chain) or (reads_q and not shape.tree):
         raise ValueError(
             f"rule={rule!r} draws the draft's tokens: rejection and block need a chain (such as "
             "chain:4), without-replacement and exact-match a static tree; use point-mass for any "
             "tree"
+        )
+    # else a rank that is drawn and left out would change the distribution of the next rank
+    if needs.sampled and needs.needs_q and shape.tree and shape.tree.has_gaps:
+        raise ValueError(
+            f"rule={rule!r} needs siblings of the ranks 0, 1, 2, …, and this tree leaves out a "
+            "rank; add the missing path, or use point-mass or exact-match"
         )
 
 
@@ -99,16 +111,18 @@ def decode(
     max_new_tokens: int,
     rng: np.random.Generator | None = None,
     caches: tuple[KVCache, KVCache] | None = None,
+    allow_lossy: bool = False,
 ) -> Iterator[Step]:
     """Decode one prompt and yield one `Step` per target pass. The text follows the target's
-    distribution, whatever the draft, shape and lossless rule.
+    distribution, whatever the draft, shape and lossless rule; a rule that is not lossless needs
+    allow_lossy.
 
     shape: see `speclab.shapes`. rng: source of uniforms, needed above temperature 0. caches: from
     `prefill`; created here by default. Raises ValueError for arguments that do not fit together and
     for prompt ids outside the shared vocabulary. Raises NonFiniteProbability if a model outputs NaN
     or infinity.
     """
-    check_rule(rule, shape, sampling)
+    check_rule(rule, shape, sampling, allow_lossy)
     if shape.tree is not None:
         pair.draft.check_branches(int(shape.tree.width.max()))
     if not prompt_ids or max_new_tokens < 1:
@@ -213,12 +227,13 @@ def decode_prompt(
     max_new_tokens: int,
     seed: int = 0,
     caches: tuple[KVCache, KVCache] | None = None,
+    allow_lossy: bool = False,
 ) -> Decoded:
     """Decode one prompt to its end and time it. The random numbers depend only on (seed,
     prompt_id).
 
     caches: from `prefill` over this prompt, reused for texts with the same prompt (everything after
-    the prompt is removed first); created here by default.
+    the prompt is removed first); created here by default. allow_lossy: as of `decode`.
     """
     for model in (pair.target, pair.draft):
         model.check_length(len(prompt.ids) + max_new_tokens)
@@ -228,7 +243,8 @@ def decode_prompt(
     for cache in caches:
         cache.crop(len(prompt.ids) - 1)
     ready, before = time.perf_counter(), pair.draft.passes
-    steps = tuple(decode(pair, prompt.ids, rule, shape, sampling, max_new_tokens, rng, caches))
+    how = rule, shape, sampling, max_new_tokens, rng, caches, allow_lossy
+    steps = tuple(decode(pair, prompt.ids, *how))
     done = time.perf_counter()
     token_ids = tuple(token for step in steps for token in step.tokens)
     passes = pair.draft.passes - before

@@ -56,8 +56,11 @@ def propose(
     text = _Text(draft, cache, context)
     if shape.tree is None:
         return _dynamic(text, shape, min(shape.depth, remaining), sampling)
-    source = rng if RULES[rule].sampled else None
-    return _static(text, shape.tree.upto(remaining), shape.stop, sampling, source)
+    tree, source = shape.tree.upto(remaining), rng if RULES[rule].sampled else None
+    q = None
+    if source is not None or RULES[rule].needs_q:
+        q = torch.zeros(tree.size + 1, draft.vocab, device=draft.device)
+    return _static(text, tree, shape.stop, sampling, source, q)
 
 
 @dataclass(frozen=True)
@@ -93,15 +96,12 @@ def _static(
     stop: float,
     sampling: Sampling,
     rng: np.random.Generator | None,
+    q: Tensor | None,
 ) -> Proposal:
     """The tokens of a static tree: the draft's best tokens, or drawn from its distributions with
-    `rng`.
+    `rng`. q: zeros [N + 1, vocab], to be filled, for rules that need it.
     """
     tokens = np.zeros(tree.size + 1, dtype=np.int64)
-    q = None
-    if rng is not None:
-        shape = tree.size + 1, text.draft.vocab
-        q = torch.zeros(shape, device=text.draft.device)
     run: list[int] = []
     for depth, level in enumerate(tree.levels):
         run += level.parents.tolist()
@@ -110,14 +110,15 @@ def _static(
             tree = tree.upto(depth)
             break
         widest = int(level.widths.max())
-        if rng is None or q is None:
+        if q is not None:
+            rows = probabilities(logits, sampling)
+            q[level.parents.tolist()] = rows
+        if rng is None:
             children = rank_key(logits).topk(widest).indices
         else:  # a parent with fewer children uses the first drawn tokens
             coins = np.zeros((len(level.widths), widest))
             is_used = np.arange(widest) < level.widths[:, None]
             coins[is_used] = rng.random(level.widths.sum())
-            rows = probabilities(logits, sampling)
-            q[level.parents.tolist()] = rows
             children = draw_children(rows, widest, coins)
         words = fetched(logits, "draft", children)
         tokens[level.children] = words[level.row, level.rank]

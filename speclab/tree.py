@@ -4,6 +4,7 @@ Node 0 is the root (the last committed token). Nodes 1..N are drafted, in breadt
 parent always comes before its children, and each level is a slice.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from speclab.plain import Array
 LIMITS = {
     "depth": (1, 64),
     "branches": (1, 1024),
+    "rank": (0, 1023),
     "budget": (1, 4096),  # a tree's tables and masks grow with the square of its nodes
     "depth times branches": (1, 4096),  # what a dynamic tree runs
     "gamma": (1, 64),
@@ -68,6 +70,44 @@ class Tree:
         assert (self.depth[1:] == below).all(), "a child is one level deeper than its parent"
         assert (np.diff(self.depth) >= 0).all(), "nodes are in breadth-first order"
 
+    @classmethod
+    def of_paths(cls, paths: Sequence[Sequence[int]]) -> "Tree":
+        """The tree of a list of paths, as Medusa and EAGLE publish their trees. A path lists the
+        ranks of its nodes, from the root's child on: [[0], [1], [0, 0]] are the draft's best and
+        second token, and the best token after the best.
+
+        ValueError for a path that is no list of ranks, that occurs twice, or whose beginning is
+        missing, and for a tree outside LIMITS.
+        """
+        for path in paths:
+            if not isinstance(path, list | tuple) or not path:
+                raise ValueError(f"path {path!r}: a path is a list of ranks from 0, such as [0, 2]")
+            check_limit("depth", len(path))
+            for rank in path:
+                check_limit("rank", rank)
+        check_limit("budget", len(paths))
+        # breadth-first: the shorter path first, then by rank; by its path the number of each node
+        number: dict[tuple[int, ...], int] = {(): 0}
+        for nodes in sorted(map(tuple, paths), key=lambda nodes: (len(nodes), nodes)):
+            if nodes in number:
+                raise ValueError(f"path {list(nodes)} occurs twice; omit one")
+            if nodes[:-1] not in number:
+                above = list(nodes[:-1])
+                raise ValueError(f"path {list(nodes)} is there without {above}; add this path")
+            number[nodes] = len(number)
+        drafted = list(number)[1:]
+        parent = [number[nodes[:-1]] for nodes in drafted]
+        ranks = [nodes[-1] for nodes in drafted]
+        return cls(*map(np.array, ([-1, *parent], [0, *ranks], [0, *map(len, drafted)])))
+
+    @property
+    def paths(self) -> list[list[int]]:
+        """The path of each drafted node, as of `of_paths`, in the order of the nodes."""
+        found: list[list[int]] = [[]]
+        for node in range(1, self.size + 1):
+            found.append([*found[self.parent[node]], int(self.rank[node])])
+        return found[1:]
+
     @property
     def size(self) -> int:
         """Number of drafted nodes, without the root."""
@@ -82,6 +122,11 @@ class Tree:
     def is_chain(self) -> bool:
         """True if no node has two children."""
         return self.size == self.max_depth
+
+    @property
+    def has_gaps(self) -> bool:
+        """True if a node has children of other ranks than 0, 1, 2, …"""
+        return int(self.width.sum()) > self.size
 
     def children(self, node: int) -> Array:
         """The children of a node, in rank order."""

@@ -1,58 +1,18 @@
 """An independent version of the verification rules, from their papers' definitions in plain NumPy,
-with exact sums over everything that can happen in one block.
+for the sums of `speclab.lab.enumeration`, which take these steps as well as the kit's.
 
-Nothing in this file calls speclab.verify. A rule is `step(p, q, tokens) -> (chances, residual)`, so
-the same enumerator takes the steps of this file and of the kit. Block verification has no step at a
-node: its `step` takes a whole chain with its rows of p and q, and gives the chance h_i and the next
-token's distribution for every i. A `World` is a pair of models: p and q after every prefix.
+Nothing in this file calls speclab.verify.
 """
 
-from collections import defaultdict
-from itertools import pairwise, permutations, product
+from collections.abc import Iterator
+from itertools import pairwise, product
 
 import numpy as np
 from scipy.optimize import linprog
 
-
-class World:
-    """Seeded p and q after any prefix (a tuple of tokens), memorised; float64 [vocab]."""
-
-    def __init__(self, seed: int, vocab: int = 3, concentration: float = 0.7, kind: str = "random"):
-        self.seed, self.vocab, self.concentration, self.kind, self.rows = (
-            seed,
-            vocab,
-            concentration,
-            kind,
-            {},
-        )
-
-    def _row(self, which: int, prefix: tuple) -> np.ndarray:
-        rng = np.random.default_rng([self.seed, which, len(prefix), *prefix])
-        row = rng.dirichlet(np.full(self.vocab, self.concentration))
-        first = np.arange(self.vocab) < self.vocab // 2
-        zero = {
-            "disjoint": first if which else ~first,
-            "zeros": rng.permutation(self.vocab) == 0,
-            "p one-hot": (which == 0) & (row < max(row)),
-            "cut": row < 0.3 * max(row),  # by min-p
-        }
-        row = np.where(zero.get(self.kind, False), 0.0, row)
-        return row / row.sum()
-
-    def at(self, which: str, prefix: tuple) -> np.ndarray:
-        """Row of "p" or "q" after a prefix."""
-        key = (int(which == "q" and self.kind != "p = q"), prefix)
-        if key not in self.rows:
-            self.rows[key] = self._row(*key)
-        return self.rows[key]
-
-
-def without(weights: np.ndarray, gone) -> np.ndarray:
-    """Renormalised weights without the tokens `gone`; uniform over the others if none is left."""
-    left = [0.0 if x in gone else weights[x] for x in range(len(weights))]
-    if sum(left) == 0:
-        left = [0.0 if x in gone else 1.0 for x in range(len(weights))]
-    return np.array(left) / sum(left)
+from speclab.lab.enumeration import World, drafts, remaining_weights
+from speclab.plain import Array
+from speclab.tree import Tree
 
 
 def excess(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -65,7 +25,7 @@ def recursive(p, q, tokens):
     """Recursive rejection of children that were drawn without replacement."""
     chances = []
     for rank, x in enumerate(tokens):
-        now = without(q, tokens[:rank])
+        now = remaining_weights(q, tokens[:rank])
         chances.append(min(1.0, p[x] / now[x]))
         p = excess(p, now)
     return chances, p
@@ -125,64 +85,6 @@ STEPS = {
     "exact-match": point_mass,  # the chance that the target's draw is this child and no earlier one
     "block": block_verification,
 }
-SAMPLED = {"rejection", "without-replacement", "exact-match", "block"}
-
-
-def drafts(rule: str, q: np.ndarray, count: int):
-    """Every (children in rank order, probability): draws without replacement for a sampled rule,
-    else q's best.
-    """
-    if rule not in SAMPLED:
-        yield tuple(int(x) for x in np.argsort(-q, kind="stable")[:count]), 1.0
-        return
-    for tokens in permutations(range(len(q)), count):
-        weight = float(np.prod([without(q, tokens[:r])[x] for r, x in enumerate(tokens)]))
-        if weight > 0:
-            yield tokens, weight
-
-
-def block(rule: str, step, tree, world: World) -> dict[tuple, float]:
-    """Exact distribution of the tokens that one block emits: all drafts, all accepts and rejects,
-    all emitted tokens.
-    """
-    if rule == "block":
-        return whole_chains(step, tree, world)
-    memory: dict[tuple, dict] = {}
-
-    def below(node: int, prefix: tuple) -> dict:
-        if (node, prefix) not in memory:
-            memory[node, prefix] = expand(node, prefix)
-        return memory[node, prefix]
-
-    def expand(node: int, prefix: tuple) -> dict:
-        emitted, children = defaultdict(float), [int(c) for c in tree.children(node)]
-        p, q = world.at("p", prefix), world.at("q", prefix)
-        for tokens, weight in drafts(rule, q, len(children)):
-            chances, residual = step(p, q, tokens)
-            for child, token, chance in zip(children, tokens, chances, strict=True):
-                if weight * chance > 0:
-                    for tail, share in below(child, (*prefix, token)).items():
-                        emitted[(token, *tail)] += weight * float(chance) * share
-                weight *= 1 - float(chance)
-            for token, share in enumerate(residual):
-                emitted[(token,)] += weight * float(share)
-        return dict(emitted)
-
-    return below(0, ())
-
-
-def whole_chains(step, tree, world: World) -> dict[tuple, float]:
-    """`block` for block verification: the longest beginning of the chain whose coin accepts it."""
-    emitted = defaultdict(float)
-    for tokens, weight in token_tuples("block", tree, world):
-        drafted = tuple(int(x) for x in tokens[1:])
-        chances, after = step(*rows(tree, tokens, world), drafted)
-        for length in reversed(range(tree.size + 1)):
-            for token, share in enumerate(after[length]):
-                here = weight * float(chances[length]) * float(share)
-                emitted[(*drafted[:length], token)] += here
-            weight *= 1 - float(chances[length])
-    return dict(emitted)
 
 
 def accepted_length(emitted: dict[tuple, float]) -> float:
@@ -225,23 +127,12 @@ def most_accepted(gamma: int, world: World) -> float:
     return -linprog(value, np.array(rows_), limits, bounds=(0, 1)).fun
 
 
-def first_tokens(emitted: dict[tuple, float], world: World, count: int) -> np.ndarray:
-    """Joint distribution [vocab] * count of the first tokens, a shorter block being continued by
-    sampling from p.
-    """
-    joint = np.zeros((world.vocab,) * count)
-    for tokens, share in emitted.items():
-        for tail in product(range(world.vocab), repeat=max(0, count - len(tokens))):
-            whole = (*tokens, *tail)[:count]
-            joint[whole] += share * likelihood(whole, world, min(len(tokens), count))
-    return joint
-
-
 class Behind:
     """A world after a text. If tokens are copied, a share `sure` of q belongs to them."""
 
     def __init__(self, world: World, text: tuple, copy: list = (), sure: float = 1.0):
         self.world, self.text, self.copy, self.sure = world, text, copy, sure
+        self.vocab = world.vocab
 
     def at(self, which: str, prefix: tuple) -> np.ndarray:
         """Row of "p" or "q" after a prefix."""
@@ -268,28 +159,16 @@ def texts(block_at, world: World, count: int) -> np.ndarray:
     return joint
 
 
-def likelihood(tokens: tuple, world: World, start: int = 0) -> float:
-    """Target probability of the tokens from `start` on."""
-    return float(np.prod([world.at("p", tokens[:i])[tokens[i]] for i in range(start, len(tokens))]))
-
-
-def target(world: World, count: int) -> np.ndarray:
-    """The target's own joint distribution of the first `count` tokens."""
-    whole = product(range(world.vocab), repeat=count)
-    return np.array([likelihood(tokens, world) for tokens in whole]).reshape((world.vocab,) * count)
-
-
-def token_tuples(rule: str, tree, world: World):
+def token_tuples(rule: str, tree: Tree, world: World) -> Iterator[tuple[Array, float]]:
     """Every (tokens [N + 1], probability) of a whole drafted tree."""
 
-    def grow(node: int, tokens: list, weight: float):
+    def grow(node: int, tokens: list, weight: float) -> Iterator[tuple[Array, float]]:
         if node > tree.size:
             yield np.array(tokens), weight
             return
         children = tree.children(node)
-        for chosen, share in drafts(
-            rule, world.at("q", prefix_of(tree, tokens, node)), len(children)
-        ):
+        q = world.at("q", prefix_of(tree, tokens, node))
+        for chosen, share in drafts(rule, q, len(children)):
             grown = list(tokens)
             for child, token in zip(children, chosen, strict=True):
                 grown[child] = token
@@ -298,12 +177,12 @@ def token_tuples(rule: str, tree, world: World):
     yield from grow(0, [0] * (tree.size + 1), 1.0)
 
 
-def prefix_of(tree, tokens, node: int) -> tuple:
+def prefix_of(tree: Tree, tokens: Array | list, node: int) -> tuple:
     """Tokens from below the root down to a node."""
     return () if node == 0 else (*prefix_of(tree, tokens, tree.parent[node]), int(tokens[node]))
 
 
-def rows(tree, tokens, world: World) -> tuple[np.ndarray, np.ndarray]:
+def rows(tree: Tree, tokens: Array, world: World) -> tuple[Array, ...]:
     """p and q [N + 1, vocab] after each node of a drafted tree."""
     return tuple(
         np.stack([world.at(which, prefix_of(tree, tokens, n)) for n in range(tree.size + 1)])

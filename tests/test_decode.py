@@ -13,7 +13,7 @@ from enumerate_rules import prefix_of
 from pandas.testing import assert_frame_equal
 from scipy.stats import chi2, chisquare, ncx2
 from test_decode_file import write_texts
-from toy import plain, recorded_tables, toy_pair
+from toy import PairWorld, plain, recorded_tables, toy_pair
 
 from speclab.__main__ import main
 from speclab.cli.decode_file import plain_difference
@@ -21,6 +21,7 @@ from speclab.decode import decode, decode_prompt, prefill
 from speclab.draft import propose
 from speclab.lab import combined
 from speclab.lab.combined import starts_of_trace
+from speclab.lab.enumeration import block_outcomes, first_tokens, step_of
 from speclab.lab.starts import replay_starts
 from speclab.plain import EncodedPrompt
 from speclab.record import generate
@@ -30,7 +31,7 @@ from speclab.shapes import Shape, parse_shape
 from speclab.study.pairs import load_pair
 from speclab.study.profiles import load_profile
 from speclab.study.prompts import encode_prompts, load_prompts
-from speclab.tree import chain, static_tree
+from speclab.tree import Tree, chain, static_tree
 
 GREEDY, WARM = Sampling(), Sampling(1.0)
 SHAPES = [
@@ -47,6 +48,7 @@ SHAPES = [
     "lookup:2",
 ]
 KEPT = (1, 2, 3, 5, 8)
+GAPS = Tree.of_paths([[1], [3], [1, 0], [3, 2], [3, 2, 0]])
 SAMPLED = [
     ("rejection", "chain:3", None),
     ("point-mass", "tree:3,2,8", None),
@@ -261,13 +263,30 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
         ("rejection", "chain:3", GREEDY, "temperature 0.0: greedy needs"),
         ("exact-match", "chain:3", GREEDY, "temperature 0.0: greedy needs"),
         ("typical", "chain:3", WARM, "lossless rules are greedy, rejection"),
+        ("ratio", "chain:3", WARM, "--allow-lossy .* allows all of greedy"),
         ("greedy", "dynamic:3,2", GREEDY, "dynamic:DEPTH,BRANCHES,BUDGET"),
+        ("without-replacement", Shape(GAPS), WARM, "leaves out a rank; add the missing path"),
     ],
 )
 def test_what_does_not_go_together_is_named(rule, shape, sampling, words):
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match=words):
-        next(decode(toy_pair(), (1, 2), rule, parse_shape(shape), sampling, 4, rng))
+        drafted = parse_shape(shape) if isinstance(shape, str) else shape
+        next(decode(toy_pair(), (1, 2), rule, drafted, sampling, 4, rng))
+
+
+@pytest.mark.parametrize("rule", ["typical", "ratio"])
+def test_a_lossy_rule_emits_what_its_step_says(rule):
+    """The first token of many blocks, against the enumeration, which is far from the target's."""
+    pair, drafted = toy_pair(), parse_shape("tree:2,2")
+    world, rng = PairWorld(pair, (1, 2), WARM), np.random.default_rng(0)
+    wanted = first_tokens(block_outcomes(rule, step_of(rule), drafted.tree, world), world, 1)
+    first = [
+        next(decode(pair, (1, 2), rule, drafted, WARM, 3, rng, allow_lossy=True)).tokens[0]
+        for _ in range(1500)
+    ]
+    found = np.bincount(first, minlength=len(wanted)) / len(first)
+    assert np.abs(found - wanted).sum() < 0.1 < np.abs(wanted - world.at("p", ())).sum()
 
 
 @pytest.mark.numeric

@@ -14,6 +14,7 @@ from test_faults import forked
 
 from speclab.__main__ import main
 from speclab.cli import decode_file as files
+from speclab.lab.enumeration import distance_of
 from speclab.study import pairs
 
 TEXTS = {f"{place}-é": "a b c d e f"[: 1 + 2 * place] for place in range(4)}
@@ -32,10 +33,11 @@ def call_of(random_profile, tmp_path_factory):
     """A call of `decode` that asks the random pair for TEXTS."""
     folder = tmp_path_factory.mktemp("prompts")
 
-    def made(out, shape="chain:3", rule="greedy", check=False, force=False, **changes):
+    def made(out, shape="chain:3", rule="greedy", **changes):
+        flags = {name: changes.pop(name, False) for name in ("check", "force", "allow_lossy")}
         prompts = write_texts(folder / "prompts.jsonl", changes.pop("texts", TEXTS))
         profile = random_profile.replace(**({"max_new_tokens": 8} | changes))
-        return files.open_call(profile, prompts, out, rule, shape, check=check, force=force)
+        return files.open_call(profile, prompts, out, rule, shape, **flags)
 
     return made
 
@@ -181,7 +183,7 @@ def test_cut_anywhere_it_ends_as_if_it_had_not_been(rule, decoded, tmp_path, cap
 def test_prompts_that_are_new_are_decoded_and_no_others(decoded, monkeypatch):
     """Lines may stand in any order, and one is missing."""
     whole, real, asked = decoded("whole"), files.decode_prompt, []
-    monkeypatch.setattr(files, "decode_prompt", lambda *g: asked.append(g[1]) or real(*g))
+    monkeypatch.setattr(files, "decode_prompt", lambda *g, **k: asked.append(g[1]) or real(*g, **k))
     some = dict(list(TEXTS.items())[2:0:-1])
     decoded(texts=some)
     found = decoded()
@@ -205,20 +207,68 @@ def test_a_rule_that_is_not_named_is_the_lossless_one(temperature, shape, rule, 
     assert unnamed.rule == rule and unnamed.prompts == named.prompts
 
 
+PATHS = "[[1], [2], [2, 0], [2, 0, 3]]"  # ranks may be left out
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """Writes a file of paths, as JSON or YAML; returns the shape that names it."""
+
+    def write(text, name="paths.json"):
+        (tmp_path / name).write_text(text)
+        return f"paths:{tmp_path / name}"
+
+    return write
+
+
+def test_a_tree_of_paths_is_decoded_and_known_by_its_nodes(decoded, paths):
+    """Not by the file's name or form. The texts are the target's own."""
+    rows = decoded(shape=paths(PATHS), check=True)
+    assert {(row["drafted"], row["plain_difference"]) for row in rows} == {(4, None)}
+    same = paths("- [2]\n- [1]\n- [2, 0]\n- [2, 0, 3]", "other.yaml")
+    assert decoded(shape=same, check=True) == rows
+    with pytest.raises(ValueError, match="other settings"):
+        decoded(shape=paths("[[1], [0], [1, 0]]"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[0], [1, 0]]", r"path \[1, 0\] is there without \[1\]"),
+        ("{a: 1}", "paths.json holds a dict instead of a list; it needs a list of lists"),
+        ("[[0], [!!python/name:os.system x]]", "paths.json is damaged .*tags"),
+        ("[[0], [1", "paths.json is damaged"),
+        ("&a [*a]", "paths.json is damaged .*recursive"),
+    ],
+)
+def test_a_file_that_holds_no_paths_is_named(text, words, decoded, paths):
+    with pytest.raises(ValueError, match=words):
+        decoded(shape=paths(text))
+
+
+def test_a_lossy_rule_needs_the_word_and_says_its_distance(call_of, tmp_path, capsys):
+    out, options = tmp_path / "out", {"rule": "typical", "temperature": 1.0}
+    with pytest.raises(ValueError, match="--allow-lossy"):
+        call_of(out, **options)
+    call_of(out, **options, allow_lossy=True)
+    said = capsys.readouterr().err
+    assert "typical is not lossless" in said and f"up to {distance_of('typical'):.2f} from" in said
+
+
 @pytest.mark.parametrize("at", [0, 3])
 def test_killed_it_goes_on(at, decoded, tmp_path, monkeypatch):
     whole, real, calls = decoded("whole"), files.decode_prompt, []
 
-    def killed(*given):
+    def killed(*given, **more):
         if len(calls) == at:
             os.kill(os.getpid(), signal.SIGKILL)
         calls.append(given)
-        return real(*given)
+        return real(*given, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "decode_prompt", killed)
         _, status = os.waitpid(forked(decoded), 0)
     assert os.WIFSIGNALED(status)
     assert rows_of(tmp_path / "out") == whole[:at]
-    monkeypatch.setattr(files, "decode_prompt", lambda *g: calls.append(g) or real(*g))
+    monkeypatch.setattr(files, "decode_prompt", lambda *g, **k: calls.append(g) or real(*g, **k))
     assert decoded() == whole and len(calls) == len(whole) - at

@@ -95,6 +95,8 @@ def package(tmp_path_factory):
     large = shutil.ignore_patterns("__pycache__", "drafts", "pairs", "runs", "traces")
     for name in ("speclab", "notebooks/profiles", "data"):
         shutil.copytree(ROOT / name, source / name, ignore=None if name == "speclab" else large)
+    shipped = "data/traces/smollm/greedy"
+    shutil.copytree(ROOT / shipped, source / shipped)
     for name in ("pyproject.toml", "setup.py", "README.md"):
         shutil.copy(ROOT / name, source)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -118,6 +120,7 @@ def test_a_package_does_what_needs_no_clone_and_says_what_does(package, tmp_path
         "decode --help": 0,
         "doctor --profile small --set target=nobody/none": 1,
         f"export {traces} --for transformers": 0,
+        "explore data/traces/smollm/greedy --out page.html": 0,  # which README's lines read
         "plan --profile small": 2,
         "reproduce --profile small": 2,
     }

@@ -1,19 +1,30 @@
 """Loading a pair: what is rejected and with which message, and the facts about a loaded pair."""
 
+import copy
 import dataclasses
 import re
 import shutil
 
 import pytest
 import torch
-from conftest import change_weights, cut_file, edit_json, profile_of, save_random_llama
+from conftest import (
+    change_weights,
+    cut_file,
+    edit_json,
+    profile_of,
+    random_network,
+    save_random_llama,
+)
 from toy import plain, record_prompt
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import speclab
 from speclab.decode import decode_prompt
 from speclab.model import KVCache
+from speclab.models import pairs
 from speclab.models.folder import ModelFolder
 from speclab.models.pairs import load_model
-from speclab.plain import ModelSpec
+from speclab.plain import EncodedPrompt, ModelSpec
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
 from speclab.study.pairs import load_pair
@@ -24,6 +35,12 @@ from speclab.tree import static_tree
 
 def pair_of(target, draft):
     return load_pair(profile_of(target, draft))
+
+
+@pytest.fixture
+def larger(tmp_path):
+    """A target whose network and tokenizer have eight ids more than the random draft."""
+    return save_random_llama(tmp_path / "larger", 3, vocab=48, words=45)
 
 
 def test_a_pair_knows_itself(random_pair):
@@ -69,6 +86,48 @@ def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, monkey
     )
     with pytest.raises(ValueError, match="its files cannot be used"):
         load_model(ModelSpec(str(random_folders[0]), device="cpu"))
+
+
+# ---- in memory -----------------------------------------------------------------------------------
+
+
+def loaded(folder):
+    """A model and its tokenizer, as a user of transformers loads them."""
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+def test_a_pair_in_memory_is_the_pair_of_its_folders(larger, random_folders):
+    (target, tokenizer), (draft, _) = map(loaded, (larger, random_folders[1]))
+    made, read = speclab.pair_of(target, draft, tokenizer), pair_of(larger, random_folders[1])
+    assert (made.stop_ids, made.vocab) == (read.stop_ids, 40)
+    facts = [pair.facts["target"] | {"weight_bytes": 0} for pair in (made, read)]
+    assert facts[0] == facts[1]
+    how = EncodedPrompt("p", "", (3, 4, 5), 0), "rejection", parse_shape("chain:3"), Sampling(1.0)
+    texts = [decode_prompt(pair, *how, 20).token_ids for pair in (made, read)]
+    assert texts[0] == texts[1] and len(texts[0]) > 3
+
+
+def test_what_a_model_in_memory_would_get_wrong_is_refused(random_folders, tmp_path, monkeypatch):
+    target, tokenizer = loaded(random_folders[0])
+    capped = random_network("Gemma2", pad_token_id=0, final_logit_softcapping=30.0)
+    other, others = loaded(save_random_llama(tmp_path, 3, words=20))
+    packed, trained = copy.deepcopy(target), copy.deepcopy(target).train()
+    packed.config.quantization_config = {"quant_method": "gptq"}
+    for given, words in (
+        ((capped, target, tokenizer), "final_logit_softcapping=30.0"),
+        ((target, capped, tokenizer), "final_logit_softcapping=30.0"),
+        ((trained, target, tokenizer), "target is in training mode"),
+        ((target, packed, tokenizer), "draft is in .* or has packed weights"),
+        ((random_folders[0], target, tokenizer), "target is a .*Path; pass a model"),
+        ((target.model, target, tokenizer), "target is a LlamaModel; pass a model"),
+        ((target, other, tokenizer, others), "different vocabularies"),
+    ):
+        with pytest.raises(ValueError, match=words) as error:
+            speclab.pair_of(*given)
+        assert "\n" not in str(error.value)
+    monkeypatch.setattr(pairs, "check_architecture", lambda *_: None)
+    with pytest.raises(ValueError, match="packed tree and its paths differ"):
+        speclab.pair_of(target, capped, tokenizer)  # also a cap that no setting names
 
 
 # ---- broken folders: one line that names the file ------------------------------------------------
@@ -122,12 +181,6 @@ def test_a_broken_file_is_named(copied, random_folders, name, damage, words):
 
 
 # ---- what would be wrong without a word ----------------------------------------------------------
-
-
-@pytest.fixture
-def larger(tmp_path):
-    """A target whose network and tokenizer have eight ids more than the random draft."""
-    return save_random_llama(tmp_path / "larger", 3, vocab=48, words=45)
 
 
 @pytest.mark.parametrize("stop", [45, "x"])

@@ -14,7 +14,13 @@ from speclab.show.notebook import drawn_in
 from speclab.study.profiles import ROOT, load_profile
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-GUIDES = ("GLOSSARY.md", "CONTRIBUTING.md", "speclab/README.md", *readme.PAGES)
+GUIDES = (
+    "GLOSSARY.md",
+    "CONTRIBUTING.md",
+    "speclab/README.md",
+    "notebooks/RECIPES.md",
+    *readme.PAGES,
+)
 
 
 def test_its_numbers_are_the_measured_ones():

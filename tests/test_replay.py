@@ -8,13 +8,14 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from enumerate_rules import STEPS, Behind, World, block, likelihood
+from enumerate_rules import STEPS, Behind
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_choose import trace_of
 
 from speclab import score
 from speclab.lab.combined import longest_chain
+from speclab.lab.enumeration import World, block_outcomes, likelihood
 from speclab.replay import DRAWN, chain_sums, prompt_sums, ranks_ahead, replay, replay_sampled
 from speclab.tree import Tree, chain, static_tree
 
@@ -224,7 +225,7 @@ def decode_exactly(rule, tree, world, limit, stop=None):
         text = min(reach, key=len)
         weight, behind = reach.pop(text), Behind(world, text)
         drafted = tree.upto(min(tree.max_depth, limit - len(text)))
-        for tokens, share in block(rule, STEPS[rule], drafted, behind).items():
+        for tokens, share in block_outcomes(rule, STEPS[rule], drafted, behind).items():
             after = (*text, *tokens)[:limit]
             if stop in after:
                 after = after[: after.index(stop) + 1]
@@ -281,7 +282,7 @@ def test_sampled_chain_equals_enumerated_speculative_sampling(rule, gamma, stop)
 def test_each_text_is_accepted_as_deep_as_enumerated(rule, kind):
     """Not only on average: P(at least i accepted and the text begins with y), for every text y."""
     world, gamma, accepted = World(2, kind=kind), 3, {}
-    for tokens, share in block(rule, STEPS[rule], chain(gamma), world).items():
+    for tokens, share in block_outcomes(rule, STEPS[rule], chain(gamma), world).items():
         for tail in product(range(3), repeat=gamma + 1 - len(tokens)):
             text = (*tokens, *tail)
             chance = share * likelihood(text, world, len(tokens))
@@ -303,7 +304,7 @@ def test_survival_of_a_start_is_that_of_speculative_sampling(seed):
     prob = np.array([likelihood(text, world) for text in texts])
     every = replay_sampled(trace_of_all(texts, world), gamma, starts="every")
     first = every[every["start"] == 0].set_index("prompt_id").loc[map(str, texts)]
-    outcomes = block("rejection", STEPS["rejection"], chain(gamma), world).items()
+    outcomes = block_outcomes("rejection", STEPS["rejection"], chain(gamma), world).items()
     for i in range(1, gamma + 1):
         exact = sum(share for tokens, share in outcomes if len(tokens) > i)
         assert first[f"survival_{i}"] @ prob == pytest.approx(exact, abs=1e-13)

@@ -94,6 +94,40 @@ def test_limits_are_named(call, words):
         call()
 
 
+MEDUSA = [[0], [1, 0], [0, 0, 2], [1], [0, 1], [0, 0], [3]]  # in any order; ranks may be left out
+
+
+def test_a_tree_of_paths_has_their_nodes_in_order():
+    tree = Tree.of_paths(MEDUSA)
+    assert tree.parent.tolist() == [-1, 0, 0, 0, 1, 1, 2, 4]
+    assert tree.rank.tolist() == [0, 0, 1, 3, 0, 1, 0, 2]
+    assert tree.depth.tolist() == [0, 1, 1, 1, 2, 2, 2, 3]
+    assert tree.has_gaps and not Tree.of_paths([[1], [0]]).has_gaps
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 60))
+def test_the_paths_of_a_tree_are_the_tree(depth, branches, budget):
+    tree = static_tree(depth, branches, budget)
+    assert Tree.of_paths(tree.paths[::-1]).parent.tolist() == tree.parent.tolist()
+
+
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [
+        ([[0], [1, 0]], r"path \[1, 0\] is there without \[1\]; add"),
+        ([[0], [1], [0]], r"path \[0\] occurs twice"),
+        ([[0], [-1]], "rank=-1: allowed are whole numbers from 0 to 1023"),
+        ([[0], []], r"path \[\]: a path is a list of ranks"),
+        ([0, 1], "path 0: a path is a list of ranks"),
+        ([[0] * 65], "depth=65"),
+        ([], "budget=0"),
+    ],
+)
+def test_paths_that_make_no_tree_are_named(paths, words):
+    with pytest.raises(ValueError, match=words):
+        Tree.of_paths(paths)
+
+
 @pytest.mark.parametrize(
     ("parent", "depth", "words"),
     [

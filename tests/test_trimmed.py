@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import torch
 from conftest import profile_of, save_trimmed_draft
-from enumerate_rules import World
 from safetensors.torch import load_file, save_file
 from test_decode import assert_equal_to_plain_and_replay, assert_plain
 from test_record import assert_columns, assert_equal_records, prompts_of
-from test_verify import assert_lossless, kit_step
-from toy import WORDS, record_block, record_prompt, toy_pair
+from test_verify import assert_lossless
+from toy import WORDS, PairWorld, record_block, record_prompt, toy_pair
 
 from speclab.decode import decode
+from speclab.lab.enumeration import step_of
 from speclab.models import trimmed
 from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody
 from speclab.models.pairs import load_model
 from speclab.plain import ModelSpec
-from speclab.sampling import Sampling, probabilities
+from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
 from speclab.study.pairs import load_pair
 from speclab.tree import static_tree
@@ -42,20 +42,6 @@ CASES = [
 # ---- lossless: the toy, enumerated ---------------------------------------------------------------
 
 
-class PairWorld(World):
-    """p and q after any prefix, as the models of a pair give them after a prompt, float64."""
-
-    def __init__(self, pair, prompt, sampling):
-        self.pair, self.prompt, self.sampling = pair, prompt, sampling
-        self.vocab, self.kind, self.rows = WORDS, "pair", {}
-
-    def _row(self, which, prefix):
-        model = (self.pair.target, self.pair.draft)[which]
-        hidden = model.forward(torch.tensor([[*self.prompt, *prefix]]), model.cache())
-        row = probabilities(model.logits(hidden[0, -1]), self.sampling).double().numpy()
-        return row / row.sum()
-
-
 def outside_best(pair, sampling):
     """A prompt after which the target's top word is outside the draft's vocabulary."""
     prompts = [(first, 4) for first in range(WORDS)]
@@ -75,14 +61,14 @@ def test_a_block_has_exactly_the_targets_distribution(rule, shape, sampling):
     outside = np.delete(np.arange(WORDS), KEPT)
     assert (world.at("q", ())[outside] == 0).all()
     assert world.at("p", ()).argmax() in outside
-    assert_lossless(rule, kit_step(rule), parse_shape(shape).tree, world)
+    assert_lossless(rule, step_of(rule), parse_shape(shape).tree, world)
 
 
 @pytest.mark.parametrize(("rule", "shape"), CASES)
 def test_a_verifier_that_takes_p_among_the_kept_words_fails(rule, shape):
     """Negative control: the target restricted to the draft's words, as in the draft's training."""
     pair, said = toy_pair(kept=KEPT), np.isin(np.arange(WORDS), KEPT)
-    honest = kit_step(rule)
+    honest = step_of(rule)
 
     def step(p, q, tokens):
         return honest(p * said / (p * said).sum(), q, tokens)

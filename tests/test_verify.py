@@ -1,10 +1,11 @@
 """Verification rules: exact identities over everything that can happen. The lossy rules must
 violate them. (Sampling through drafting and caches: test_decode.)
 
-`enumerate_rules` defines the rules independently. There are three parts: the rules' steps reproduce
-the target's distribution exactly (enumerated); the walk of `verify` equals the enumerated walk
-(compared for any uniforms, and integrated exactly over all of them); and children are drawn with
-exactly their probability.
+`enumerate_rules` defines the rules independently of the kit; `speclab.lab.enumeration` sums over
+everything that can happen. There are three parts: the rules' steps reproduce the target's
+distribution exactly (enumerated); the walk of `verify` equals the enumerated walk (compared for any
+uniforms, and integrated exactly over all of them); and children are drawn with exactly their
+probability.
 """
 
 from collections import defaultdict
@@ -17,59 +18,49 @@ import torch
 from enumerate_rules import (
     STEPS,
     Behind,
-    World,
     accepted_length,
-    block,
     cuts,
-    drafts,
-    first_tokens,
     integrate,
     most_accepted,
     rows,
-    target,
     texts,
     token_tuples,
     walk,
-    without,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclab.copying import copied
+from speclab.lab.enumeration import (
+    KINDS,
+    World,
+    block_outcomes,
+    distance_of,
+    drafts,
+    first_tokens,
+    remaining_weights,
+    step_of,
+    target_joint,
+)
 from speclab.shapes import parse_shape
 from speclab.tree import PLAIN, Tree, chain, static_tree
 from speclab.verify import (
     RULES,
+    Rule,
     Verdict,
-    block_chances,
     draw_children,
     matching_path,
     verify,
 )
 
-ALL = st.sampled_from(list(RULES))
+ALL, PAIR = st.sampled_from(list(RULES)), static_tree(1, 2)
 LOSSLESS = ("rejection", "block", "point-mass", "without-replacement")
-KINDS = ("random", "p = q", "disjoint", "zeros", "p one-hot", "cut")
 CHAINS = [("chain:1", 3), ("chain:2", 3), ("chain:3", 3), ("chain:4", 3), ("chain:2", 4)]
 # wide roots, as wide as the vocabulary too, two levels, a budget that cuts a family, siblings that
 # both have a family, the paper's 2+4+2
 TREES = [("tree:1,3", 3), ("tree:1,4", 4), ("tree:2,2", 4), ("tree:2,3,5", 4), ("tree:3,2,8", 4)]
 CASES = [(rule, *chain) for rule in LOSSLESS[:2] for chain in CHAINS]
 CASES += [(rule, *shape) for rule in LOSSLESS[2:] for shape in [("chain:3", 3), *TREES]]
-
-
-def kit_step(rule):
-    """The kit's step of a rule on NumPy rows: (chances, residual); of block verification for a
-    whole chain, as in `enumerate_rules`.
-    """
-
-    def step(p, q, tokens):
-        if rule == "block":
-            return block_chances(torch.tensor(p), torch.tensor(q[:-1]), tokens)
-        *chances, residual = RULES[rule].step(torch.tensor(p), torch.tensor(q), list(tokens))
-        return [float(chance) for chance in chances], residual.numpy()
-
-    return step
 
 
 def decide(rule, tree, tokens, p, q, uniforms):
@@ -106,7 +97,7 @@ def test_every_step_equals_its_definition(p, q, tokens):
     for rule in ("without-replacement", "point-mass", "ratio", "typical"):
         if rule != "typical" and not q[list(tokens)].all():
             continue
-        chances, residual = kit_step(rule)(p, q, tokens)
+        chances, residual = step_of(rule)(p, q, tokens)
         wanted, left = STEPS[rule](p, q, tokens)
         reached = np.cumprod(
             [1.0, *(1 - np.array(wanted))]
@@ -118,32 +109,32 @@ def test_every_step_equals_its_definition(p, q, tokens):
 @given(distributions, distributions)
 def test_acceptance_is_the_ladders(p, q):
     accepted = sum(
-        w * kit_step("rejection")(p, q, tokens)[0][0] for tokens, w in drafts("rejection", q, 1)
+        w * step_of("rejection")(p, q, tokens)[0][0] for tokens, w in drafts("rejection", q, 1)
     )
     assert accepted == pytest.approx(np.minimum(p, q).sum(), abs=1e-12), (
         "one sampled token: the overlap"
     )
     ((best, _),) = drafts("point-mass", q, 2)
-    chances, _ = kit_step("point-mass")(p, q, best)
+    chances, _ = step_of("point-mass")(p, q, best)
     missed = np.prod(1 - np.array(chances))
     assert 1 - missed == pytest.approx(p[list(best)].sum(), abs=1e-12), "the top mass"
 
 
 def test_one_rejection_by_hand():
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
-    chance, residual = kit_step("rejection")(p, q, (1,))
+    chance, residual = step_of("rejection")(p, q, (1,))
     assert chance == pytest.approx([0.6]) and residual == pytest.approx([1, 0, 0])
-    chances, residual = kit_step("without-replacement")(
+    chances, residual = step_of("without-replacement")(
         p, q, (1, 2)
     )  # then p = (1, 0, 0), q = (0.4, 0, 0.6)
     assert chances == pytest.approx([0.6, 0]) and residual == pytest.approx([1, 0, 0])
-    chances, residual = kit_step("point-mass")(
+    chances, residual = step_of("point-mass")(
         p, q, (1, 2)
     )  # 0.3, then 0.2 of the 0.7 that are left
     assert chances == pytest.approx([0.3, 2 / 7]) and residual == pytest.approx([1, 0, 0])
-    assert kit_step("ratio")(p, q, (1, 2))[0] == pytest.approx([0.6, 2 / 3])
-    assert kit_step("typical")(p, q, (1, 2))[0] == [1, 1], "min(0.09, 0.3 exp(-1.03)) = 0.09"
-    assert kit_step("typical")(np.array([0.93, 0.05, 0.02]), q, (0, 1))[0] == [1, 0]
+    assert step_of("ratio")(p, q, (1, 2))[0] == pytest.approx([0.6, 2 / 3])
+    assert step_of("typical")(p, q, (1, 2))[0] == [1, 1], "min(0.09, 0.3 exp(-1.03)) = 0.09"
+    assert step_of("typical")(np.array([0.93, 0.05, 0.02]), q, (0, 1))[0] == [1, 0]
 
 
 # ---- whole blocks: exact -------------------------------------------------------------------------
@@ -151,16 +142,16 @@ def test_one_rejection_by_hand():
 
 def assert_lossless(rule, step, tree, world):
     """The first tokens of a block have exactly the target's distribution."""
-    emitted = block(rule, step, tree, world)
+    emitted = block_outcomes(rule, step, tree, world)
     for count in (1, 2, tree.max_depth + 1):
-        assert_same(first_tokens(emitted, world, count), target(world, count))
+        assert_same(first_tokens(emitted, world, count), target_joint(world, count))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rule", "shape", "vocab"), CASES)
 def test_a_blocks_tokens_have_exactly_the_targets_distribution(rule, shape, vocab, kind):
     world = World(11, vocab, kind=kind)
-    assert_lossless(rule, kit_step(rule), parse_shape(shape).tree, world)
+    assert_lossless(rule, step_of(rule), parse_shape(shape).tree, world)
 
 
 @settings(max_examples=15)
@@ -168,7 +159,7 @@ def test_a_blocks_tokens_have_exactly_the_targets_distribution(rule, shape, voca
 def test_the_identity_holds_for_random_models(seed, concentration, case):
     rule, shape, vocab = case
     world = World(seed, vocab, concentration)
-    assert_lossless(rule, kit_step(rule), parse_shape(shape).tree, world)
+    assert_lossless(rule, step_of(rule), parse_shape(shape).tree, world)
 
 
 def test_the_tree_may_be_irregular():
@@ -178,7 +169,7 @@ def test_the_tree_may_be_irregular():
         np.array([0, 1, 1, 2, 2, 2, 3]),
     )
     for rule in LOSSLESS[2:]:
-        assert_lossless(rule, kit_step(rule), tree, World(3, 4))
+        assert_lossless(rule, step_of(rule), tree, World(3, 4))
 
 
 @pytest.mark.parametrize(
@@ -189,9 +180,60 @@ def test_what_the_wrong_kind_of_draft_costs(rule, drafted_as):
     not depend on the target.
     """
     world = World(5, 4)
-    joint = first_tokens(block(drafted_as, kit_step(rule), chain(2), world), world, 2)
-    miss = np.abs(joint - target(world, 2)).max()
+    joint = first_tokens(block_outcomes(drafted_as, step_of(rule), chain(2), world), world, 2)
+    miss = np.abs(joint - target_joint(world, 2)).max()
     assert miss > 0.01 if rule == "rejection" else miss < 1e-12
+
+
+# ---- the distance of a rule ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "greedy"])
+def test_the_distance_of_a_rule_says_whether_it_is_lossless(rule):
+    distance = distance_of(rule)
+    assert distance < 1e-12 if RULES[rule].lossless else 0.5 < distance < 1
+
+
+def test_the_distance_of_typical_acceptance_on_a_chain_of_one_token_by_hand():
+    """An accepted best token of q comes with probability 1 instead of p; else p is kept."""
+    misses = []
+    for kind, seed in product(KINDS, range(4)):
+        p, q = (World(seed, 4, kind=kind).at(which, ()) for which in "pq")
+        (accepted,), _ = STEPS["typical"](p, q, (q.argmax(),))
+        misses.append(accepted * (1 - p[q.argmax()]))
+    assert distance_of("typical", chain(1)) == pytest.approx(max(misses), abs=1e-12)
+
+
+def test_a_rank_that_is_drawn_and_left_out_is_no_loss_for_best_tokens_only():
+    tree = Tree.of_paths([[0], [2], [2, 0]])
+    assert distance_of("without-replacement", tree) > 0.1
+    assert distance_of("point-mass", tree) < 1e-12 and distance_of("exact-match", tree) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("rule", "tree", "words"),
+    [
+        ("rejecton", None, "'rejecton': allowed are all of .*RULES but greedy.*rejection"),
+        ("greedy", None, "'greedy': allowed are"),
+        ("block", PAIR, "verifies chains only"),
+        ("point-mass", static_tree(1, 5), "allowed are 4 levels"),
+        ("rejection", chain(5), "too large to enumerate"),
+    ],
+)
+def test_a_distance_that_cannot_be_enumerated_is_refused(rule, tree, words):
+    with pytest.raises(ValueError, match=words):
+        distance_of(rule, tree)
+
+
+@pytest.mark.parametrize(("chance", "factor"), [(1.2, 1), (0.5, 2), (float("nan"), 1)])
+def test_a_step_that_yields_no_probabilities_is_refused(chance, factor, monkeypatch):
+    def step(p, q, tokens):
+        yield from [torch.tensor(chance)] * len(tokens)
+        yield factor * p
+
+    monkeypatch.setitem(RULES, "mine", Rule(step))
+    with pytest.raises(ValueError, match="'mine': what its step yields are no probabilities"):
+        distance_of("mine")
 
 
 # ---- block verification --------------------------------------------------------------------------
@@ -220,11 +262,11 @@ def test_block_verification_by_hand():
         (1, 1): ([1, 1], [0, 1]),
     }
     for tokens, (wanted, follows) in by_hand.items():
-        chances, after = kit_step("block")(p, q, tokens)
+        chances, after = step_of("block")(p, q, tokens)
         assert_same(chances, [1, *wanted])
         assert_same(after, [[0, 1], follows, TWO_WORDS[0]])
     for rule, accepted in {"rejection": 10 / 9, "block": 11 / 9}.items():
-        emitted = block(rule, kit_step(rule), chain(2), Constant())
+        emitted = block_outcomes(rule, step_of(rule), chain(2), Constant())
         assert accepted_length(emitted) == pytest.approx(accepted, abs=1e-12)
 
 
@@ -243,7 +285,7 @@ def test_no_lossless_rule_accepts_more_than_block_verification(gamma, kind):
     for seed in range(4):
         world = World(seed, 3, kind=kind)
         for rule in LOSSLESS[:2]:
-            emitted = block(rule, kit_step(rule), chain(gamma), world)
+            emitted = block_outcomes(rule, step_of(rule), chain(gamma), world)
             accepted[rule, seed] = accepted_length(emitted)
         most = most_accepted(gamma, world)
         assert accepted["block", seed] == pytest.approx(most, abs=1e-6), "the solver's tolerance"
@@ -286,10 +328,10 @@ MISTAKES = {
 def test_mistakes_in_block_verification_fail_the_identity(mistake):
     """The wrong residual shows least: 0.005. No sampled text of a usual length would tell."""
     world = World(1, 3, 1.0)
-    wrong = block("block", changed_step(MISTAKES[mistake]), chain(2), world)
+    wrong = block_outcomes("block", changed_step(MISTAKES[mistake]), chain(2), world)
     found = first_tokens(wrong, world, 3)
     assert found.sum() == pytest.approx(1, abs=1e-12)
-    assert np.abs(found - target(world, 3)).sum() / 2 > 0.003, "total variation"
+    assert np.abs(found - target_joint(world, 3)).sum() / 2 > 0.003, "total variation"
 
 
 def test_block_verification_that_stops_at_the_first_rejection_fails_the_identity():
@@ -303,7 +345,7 @@ def test_block_verification_that_stops_at_the_first_rejection_fails_the_identity
                 emitted[(*tokens[1 : length + 1], token)] += weight * ends * share
             weight *= 1 - ends
     found = first_tokens(emitted, world, 3)
-    assert np.abs(found - target(world, 3)).sum() / 2 > 0.05, "total variation"
+    assert np.abs(found - target_joint(world, 3)).sum() / 2 > 0.05, "total variation"
 
 
 # ---- exact match ---------------------------------------------------------------------------------
@@ -328,7 +370,7 @@ def test_exact_match_over_every_draft_and_every_draw_of_the_target(shape, drafte
             tail = (*tokens[list(verdict.path)].tolist(), verdict.token)
             emitted[tail] += weight * drawn.prod()
     for count in (1, 2, tree.max_depth + 1):
-        assert_same(first_tokens(emitted, world, count), target(world, count))
+        assert_same(first_tokens(emitted, world, count), target_joint(world, count))
     accepted = sum(share for tokens, share in emitted.items() if len(tokens) > 1)
     p, q = world.at("p", ()), world.at("q", ())
     wanted = p[q.argmax()] if drafted_as == "point-mass" else p @ q
@@ -367,8 +409,8 @@ def texts_of_both(rule, world, verified_as="point-mass", sure=1.0):
         copy = copied((0, 1, *text), least=1, most=3).tolist()
         here = Behind(world, text, copy, sure)
         if not copy:
-            return block(rule, kit_step(rule), chain(2), here)
-        return block("point-mass", kit_step(verified_as), chain(3), here)
+            return block_outcomes(rule, step_of(rule), chain(2), here)
+        return block_outcomes("point-mass", step_of(verified_as), chain(3), here)
 
     return texts(block_at, world, 4)
 
@@ -379,7 +421,7 @@ def test_texts_of_a_draft_and_copies_have_exactly_the_targets_distribution(rule,
     """A copied token is a point mass, and also valid for the rejection rule with q = 1 for it."""
     world = World(11, 3, kind=kind)
     for verified_as in ("point-mass", "rejection"):
-        assert_same(texts_of_both(rule, world, verified_as), target(world, 4))
+        assert_same(texts_of_both(rule, world, verified_as), target_joint(world, 4))
 
 
 def test_copies_that_pass_for_drawn_tokens_fail_the_identity():
@@ -387,7 +429,7 @@ def test_copies_that_pass_for_drawn_tokens_fail_the_identity():
         world = World(seed, 3, 1.0)
         found = texts_of_both("rejection", world, "rejection", sure=0.6)
         assert found.sum() == pytest.approx(1, abs=1e-12)
-        assert np.abs(found - target(world, 4)).sum() / 2 > 0.05, "total variation"
+        assert np.abs(found - target_joint(world, 4)).sum() / 2 > 0.05, "total variation"
 
 
 # ---- verify itself -------------------------------------------------------------------------------
@@ -438,7 +480,7 @@ def test_verify_integrated_over_its_uniforms_is_the_target(rule, shape):
         for verdict, volume in integrate(black_box, cuts(rule, tree, tokens, p, q), tree.size + 1):
             emitted[(*tokens[list(verdict.path)].tolist(), verdict.token)] += weight * volume
     miss = max(
-        np.abs(first_tokens(emitted, world, n) - target(world, n)).max()
+        np.abs(first_tokens(emitted, world, n) - target_joint(world, n)).max()
         for n in (1, 2, tree.max_depth + 1)
     )
     assert sum(emitted.values()) == pytest.approx(1, abs=1e-12)
@@ -467,7 +509,7 @@ def test_children_are_drawn_with_exactly_their_probability(q, count):
     """
     q = np.array(q)
     for tokens, _ in drafts("without-replacement", q, count):
-        left = [without(q, tokens[:rank]) for rank in range(count)]
+        left = [remaining_weights(q, tokens[:rank]) for rank in range(count)]
         both = list(zip(left, tokens, strict=True))
         for place in (0.5, 1e-9, 1 - 1e-9):
             uniforms = [row.cumsum()[token] - place * row[token] for row, token in both]
@@ -510,7 +552,7 @@ def test_greedy_takes_the_longest_path_of_argmaxes(seed, shape):
 # ---- bad input -----------------------------------------------------------------------------------
 
 ONLY_0 = torch.tensor([[1.0, 0.0, 0.0]]).repeat(3, 1)
-P, U, PAIR = (torch.tensor([[0.5, 0.3, 0.2]]).repeat(3, 1), np.full(3, 0.5), static_tree(1, 2))
+P, U = torch.tensor([[0.5, 0.3, 0.2]]).repeat(3, 1), np.full(3, 0.5)
 
 
 def changed(row, column, value):

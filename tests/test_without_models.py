@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from test_notebooks import SOURCES
@@ -66,11 +67,19 @@ def test_what_is_blocked_cannot_be_imported(tmp_path, name):
     assert "ModuleNotFoundError" in run_blocked(f"import {name}", tmp_path).stderr
 
 
-def test_the_eight_lines_of_readme_run_in_any_folder(tmp_path):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_eight_lines_of_readme_run_in_any_folder_without_what_models_adds(tmp_path):
+    text, project = ((ROOT / name).read_text("utf-8") for name in ("README.md", "pyproject.toml"))
     code, printed = re.search(r"```python\n(.*?)```.*?```\n(.*?)```", text, re.DOTALL).groups()
-    done = run_blocked(code, tmp_path, cwd=tmp_path)
-    assert (done.stdout, done.stderr) == (printed, "")
+    added = tomllib.loads(project)["project"]["optional-dependencies"]["models"]
+    names = [re.match(r"[\w-]+", need)[0].replace("scikit-learn", "sklearn") for need in added]
+    done = run_blocked(code, tmp_path, (*BLOCKED, *names), cwd=tmp_path)
+    assert (done.stdout, done.stderr) == (printed, "") and {"torch", "click"} <= {*names}
+
+
+def test_what_needs_models_says_what_to_install(tmp_path):
+    for name in ("decode", "pair_of", "distance_of"):
+        said = run_blocked(f"from speclab import {name}", tmp_path).stderr
+        assert f"No module named 'torch', which speclab.{name} needs; run `pip" in said
 
 
 def test_studies_of_traces_are_imported(tmp_path):

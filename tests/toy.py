@@ -9,10 +9,11 @@ import pandas as pd
 import torch
 
 from speclab import record
+from speclab.lab.enumeration import World
 from speclab.model import Pair
 from speclab.models.model import Network
 from speclab.record import generate, record_prompts
-from speclab.sampling import Sampling
+from speclab.sampling import Sampling, probabilities
 from speclab.tree import chain
 
 WORDS = 10
@@ -88,6 +89,20 @@ def toy_pair(noise=1.0, stop=9, kept=None):
     if kept is not None:
         draft.head = TrimmedToyHead(draft.head, kept)
     return Pair(toy_model(), draft, None, frozenset({stop}), {})
+
+
+class PairWorld(World):
+    """p and q after any prefix, as the models of a pair give them after a prompt, float64."""
+
+    def __init__(self, pair, prompt, sampling):
+        self.pair, self.prompt, self.sampling = pair, prompt, sampling
+        self.vocab, self.kind, self.rows = WORDS, "pair", {}
+
+    def _row(self, which, prefix):
+        model = (self.pair.target, self.pair.draft)[which]
+        hidden = model.forward(torch.tensor([[*self.prompt, *prefix]]), model.cache())
+        row = probabilities(model.logits(hidden[0, -1]), self.sampling).double().numpy()
+        return row / row.sum()
 
 
 def record_block(pair, prompts, tree, sampling, max_new_tokens, seed, max_packed_tokens):

@@ -17,7 +17,7 @@ from data.drafts.distil import TrainedDraft, distil
 from data.drafts.texts import FOLDER, TextConfig, TrainingText, continuations
 from data.drafts.train import TrainConfig, fill_card
 from data.training_prompts.compose import training_prompts
-from speclab.drafts.shipped import INDEX, SHIPPED, pair_of
+from speclab.drafts.shipped import INDEX, SHIPPED, weights_of
 from speclab.model import Pair
 from speclab.models.pairs import load_model
 from speclab.plain import ModelSpec
@@ -97,7 +97,7 @@ def train_all(asked: Sequence[Training], folder: Path) -> list[TrainedDraft]:
         drafts.append(checked(made))
         (made.folder / ".lock").unlink(missing_ok=True)
         rows.append({"name": one.name, "family": one.family, "folder": made.folder.name})
-    listed = {"pair": pair_of(asked[0].text.pair), "drafts": rows}
+    listed = {"pair": weights_of(asked[0].text.pair), "drafts": rows}
     write_facts(folder / INDEX, listed, [])
     return drafts
 

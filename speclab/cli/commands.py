@@ -79,7 +79,7 @@ def verb(function: Callable) -> Callable:
             facts |= {"required": False, "default": default}
         if given.kind is given.KEYWORD_ONLY:
             facts |= {"multiple": default == (), "is_flag": default is False, "help": texts[word]}
-            made.append(click.Option([f"--{word}", name], **facts))
+            made.append(click.Option([f"--{word.replace('_', '-')}", name], **facts))
         else:
             made.append(click.Argument([name], nargs=-1 if word.endswith("s") else 1, **facts))
     cli.add_command(click.Command(function.__name__.strip("_"), None, function, made, about))
@@ -246,6 +246,7 @@ def _decode(
     rule=None,
     shape="chain:4",
     check=False,
+    allow_lossy=False,
     force=False,
     set_=(),
 ):
@@ -260,13 +261,17 @@ def _decode(
 
     rule: Verification rule: greedy, rejection, point-mass, without-replacement, block or
     exact-match (default: greedy at temperature 0, else rejection for chains and point-mass for
-    trees).
+    trees); with --allow-lossy also typical or ratio.
 
     shape: What to draft: plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET],
     dynamic:DEPTH,BRANCHES,BUDGET, lookup:LEAST (copy from the text so far if its last LEAST or more
-    tokens occurred before) or chain:GAMMA+lookup:LEAST (copy, else draft).
+    tokens occurred before), chain:GAMMA+lookup:LEAST (copy, else draft) or paths:FILE (a list of
+    paths in YAML or JSON, as Medusa and EAGLE publish their trees).
 
     check: Compare with plain greedy decoding (always done in half precision).
+
+    allow_lossy: Allow a rule that is not lossless, and print how far its output is from the
+    target's.
 
     force: Start over and replace the result in the file --out.
     """
@@ -278,7 +283,7 @@ def _decode(
     for name in changes:
         if name.partition(".")[0] not in READS:
             raise ValueError(f"--set {name} has no effect on decode; omit it")
-    call = open_call(settings, prompts, out, rule, shape, check, force)
+    call = open_call(settings, prompts, out, rule, shape, check, force, allow_lossy)
     if len(finished_lines(call)[1]) < len(call.prompts):  # else nothing is loaded
         decode_file(call, load_pair(settings))
     echo(f"{len(call.prompts)} texts in {out}")

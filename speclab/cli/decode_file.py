@@ -14,6 +14,7 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from speclab.decode import Decoded, check_rule, decode_prompt
+from speclab.lab.enumeration import distance_of
 from speclab.model import Pair
 from speclab.models.folder import model_digest
 from speclab.models.pairs import device_of
@@ -23,9 +24,13 @@ from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
 from speclab.study.profiles import Profile
 from speclab.study.prompts import read_prompts
+from speclab.study.reading import read_yaml
 from speclab.study.runs import output_file, read_by_target
+from speclab.tree import Tree
+from speclab.verify import RULES
 
 BEGIN = b'{"settings": "'  # of every line
+PATHS = "paths:"  # of a shape in a file
 # the parameters of a profile that decide what is decoded
 READS = (
     "target",
@@ -71,23 +76,32 @@ def open_call(
     shape: str = "chain:4",
     check: bool = False,
     force: bool = False,
+    allow_lossy: bool = False,
 ) -> DecodeCall:
     """The call with these options of the command line. ValueError for options that exclude each
-    other, for prompts that cannot be read, and for an `out` that is no file.
+    other, for prompts that cannot be read, and for an `out` that is no file. Prints how far a lossy
+    rule is from the target's distribution.
     """
     output_file(out)
+    sampling, drafted = profile.sampling, read_shape(shape)
     # the named rule, else the lossless rule for shape and temperature
-    sampling, drafted = profile.sampling, parse_shape(shape)
     warm_rule = "rejection" if drafted.is_chain else "point-mass"
     rule = rule or ("greedy" if sampling.greedy else warm_rule)
-    check_rule(rule, drafted, sampling)
+    check_rule(rule, drafted, sampling, allow_lossy)
+    if not RULES[rule].lossless:
+        notice(
+            f"rule {rule} is not lossless: on small random models its output is up to "
+            f"{distance_of(rule):.2f} from the target's distribution (total variation, 0 to 1, "
+            "exact)"
+        )
     if check and not sampling.greedy:
         raise ValueError(
             f"--check compares greedy texts only, and T = {profile.temperature:g} is not greedy; "
             "omit it"
         )
     read, facts = read_by_target(profile, read_prompts(prompts, needs_domain=False))
-    # everything that decides a line, except its prompt; no path
+    # everything that decides a line, except its prompt; no file's name
+    form = drafted.tree.paths if drafted.tree and shape.startswith(PATHS) else shape
     specs = profile.target, profile.draft
     # without a min-p as before there was one, so that earlier results can be continued
     drawn = str(sampling).replace(", min_p=0.0)", ")")
@@ -95,7 +109,7 @@ def open_call(
         {"target": model_digest(profile.target), "draft": model_digest(profile.draft)},
         [[spec.dtype, str(device_of(spec)), spec.backend] for spec in specs],
         [profile.max_new_tokens, drawn, not sampling.greedy and profile.seed],
-        [rule, shape, check, facts["stop_ids"], facts["left_out"] or None],
+        [rule, form, check, facts["stop_ids"], facts["left_out"] or None],
     ]
     encoded = {
         digest_of([settings, prompt.prompt_id, prompt.domain, prompt.ids])[:16]: prompt
@@ -103,6 +117,16 @@ def open_call(
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     return DecodeCall(profile, out, encoded, rule, drafted, check, force)
+
+
+def read_shape(text: str) -> Shape:
+    """The shape that a text names: `paths:FILE`, a list of paths (`Tree.of_paths`) in YAML or JSON,
+    or as of `parse_shape`.
+    """
+    if not text.startswith(PATHS):
+        return parse_shape(text)
+    do = "it needs a list of lists of ranks, such as [[0], [1], [0, 0]]"
+    return Shape(Tree.of_paths(read_yaml(text.removeprefix(PATHS), do, list)))
 
 
 def finished_lines(call: DecodeCall) -> tuple[int, set[str]]:
@@ -165,7 +189,10 @@ def decoded_row(call: DecodeCall, pair: Pair, prompt: EncodedPrompt) -> Facts:
     """Decode a prompt; returns its line of the file, but for the digest."""
     profile, shape = call.profile, call.shape
     new, sampling = profile.max_new_tokens, profile.sampling
-    decoded = decode_prompt(pair, prompt, call.rule, shape, sampling, new, profile.seed)
+    # `open_call` has refused a lossy rule that was not allowed
+    decoded = decode_prompt(
+        pair, prompt, call.rule, shape, sampling, new, profile.seed, allow_lossy=True
+    )
     row = {
         "prompt_id": prompt.prompt_id,
         "text": pair.tokenizer.decode(decoded.token_ids, skip_special_tokens=True),

@@ -47,7 +47,7 @@ def packages() -> str:
     packages that the kit does not use.
     """
     check_torchvision()
-    if missing := lacking():
+    if missing := lacking() + lacking("models"):
         raise ValueError(
             f"missing or out of range: {', '.join(missing)}; run `python -m speclab hosted install`"
         )

@@ -50,7 +50,7 @@ def install(gptq: bool = False, heads: bool = False, reproduce: bool = False) ->
     notebooks from the command line. Returns what was done, in a line. ValueError: a package of KEPT
     is out of range, or pip fails.
     """
-    needs = lacking() + lacking("reproduce") * reproduce
+    needs = lacking() + lacking("models") + lacking("reproduce") * reproduce
     alone = lacking("gptq") * gptq
     for need in lacking("heads") * heads:
         (alone if need.startswith("speculators") else needs).append(need)
@@ -103,10 +103,10 @@ def missing_package(error: ImportError) -> str:
     """What to do about an import that failed, in one line."""
     return (
         f"{error}. The kit needs Python 3.11 to 3.13 (this is {python_version()}) and the packages "
-        "of requirements.lock: run `make env` to install them in .venv, or `pip install -e .` for "
-        "the active environment. For packages that few verbs need, run `python -m speclab hosted "
-        "install` with --gptq (4-bit models), --heads (trained heads) or --reproduce (papermill), "
-        "or `pip install 'ray>=2.60,<3'`"
+        "of requirements.lock: run `make env` to install them in .venv, or `pip install -e "
+        "'.[models]'` for the active environment. For packages that few verbs need, run `python -m "
+        "speclab hosted install` with --gptq (4-bit models), --heads (trained heads) or "
+        "--reproduce (papermill), or `pip install 'ray>=2.60,<3'`"
     )
 
 

@@ -52,7 +52,7 @@ def load_candidate(name: str, pair: Pair, profile: Profile, spec: ModelSpec) -> 
     facts = pair.facts | {"draft": model_facts(spec, draft)}
     # cut to the ids that these two share: the pair's own draft may leave fewer, or more
     every = target.network.get_output_embeddings().out_features
-    drafting = joined(draft, facts, pair.tokenizer, every)
+    drafting = joined(draft, facts, (pair.tokenizer, draft.folder.tokenizer), every)
     target.vocab = drafting.vocab
     return Candidate(name, spec, replace(pair, target=target, draft=drafting, facts=facts))
 

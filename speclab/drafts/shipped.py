@@ -39,7 +39,7 @@ class TrainedDraft:
     facts: dict
 
 
-def pair_of(pair: Pair) -> dict[str, str]:
+def weights_of(pair: Pair) -> dict[str, str]:
     """Digests of the target and of the draft that trained drafts belong to."""
     return {name: getattr(pair, name).folder.digest for name in MODELS}
 
@@ -58,7 +58,7 @@ def shipped_drafts(pair: Pair, base: Path = SHIPPED) -> list[TrainedDraft]:
     Damaged: a file is not as it was written.
     """
     drafts = []
-    wanted = pair_of(pair)
+    wanted = weights_of(pair)
     for index in sorted(base.glob(f"*/{INDEX}")):
         listed = read_facts(index, REPAIR)
         if listed["pair"] != wanted:

@@ -263,9 +263,7 @@ class ModelFolder:
         """The ids that end its texts: from its generation_config.json (else its config.json), and
         the tokenizer's end of text.
         """
-        named = self.generation.get("eos_token_id", self.text.eos_token_id)
-        several = named if isinstance(named, list) else [named]
-        return frozenset([tokenizer.eos_token_id, *several]) - {None}
+        return all_stops(self.generation.get("eos_token_id", self.text.eos_token_id), tokenizer)
 
     def left_out(self, sampled: bool) -> dict[str, Any]:
         """The settings in its generation_config.json that would change its texts and that the kit
@@ -296,6 +294,12 @@ class ModelFolder:
                 f"{self.path}: its files cannot be used ({said[:300]}); {MEND}, run `pip check`, "
                 "or use another dtype, backend or model"
             ) from error
+
+
+def all_stops(named: int | list[int] | None, tokenizer: Any) -> frozenset[int]:
+    """The ids that a model names as ends of its texts, and its tokenizer's end of text."""
+    several = named if isinstance(named, list) else [named]
+    return frozenset([tokenizer.eos_token_id, *several]) - {None}
 
 
 def check_torchvision() -> None:

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from speclab.model import LanguageModel, Pair, over_trunk
 from speclab.models import head, trimmed
-from speclab.models.folder import ModelFolder
+from speclab.models.folder import ModelFolder, all_stops
 from speclab.models.lean import LeanBody, is_supported
 from speclab.models.model import WINDOW, Network, Projection, limits
-from speclab.models.support import check_usable
+from speclab.models.support import check_architecture, check_usable
 from speclab.models.translated import TranslatedModel
 from speclab.models.vocabularies import spelling_of
 from speclab.plain import Facts, ModelSpec, say_once
@@ -42,8 +42,8 @@ def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int
     folder = folder.with_weights(target)
     of_draft = of_draft.with_weights(draft)
     first = _load(target, folder, context, packed)
-    tokenizer = folder.tokenizer
-    stops = folder.stop_ids(tokenizer)
+    tokenizers = folder.tokenizer, None if of_draft.is_head else of_draft.tokenizer
+    stops = folder.stop_ids(tokenizers[0])
     if of_draft.is_head:
         dtype = getattr(torch, draft.dtype_on(first.device.type))
         second: Network = head.load_head(of_draft, first, dtype)
@@ -51,19 +51,63 @@ def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int
     else:
         second = _load(draft, of_draft, context, packed)
     facts = {"target": model_facts(target, first), "draft": model_facts(draft, second)}
-    drafting = second if second.by_start else joined(second, facts, tokenizer, first.vocab)
+    return _paired((first, second), facts, tokenizers, stops)
+
+
+def pair_of(target: Any, draft: Any, tokenizer: Any, draft_tokenizer: Any = None) -> Pair:
+    """Two causal language models of transformers that are in memory, as a Pair, after all checks of
+    `load_pair`: the settings that the kit does not compute, as a soft cap on logits, and a packed
+    tree against the whole network.
+
+    tokenizer: the target's; also the draft's, unless draft_tokenizer is named. Texts follow the
+    models' own distribution, whatever else generation_config asks for. The pair has copies of some
+    weights, so make it again after a training step. ValueError for models that it cannot use.
+    """
+    from transformers import PreTrainedModel
+
+    facts: Facts = {}
+    models: list[Network] = []
+    for which, network in {"target": target, "draft": draft}.items():
+        if not isinstance(network, PreTrainedModel) or not network.can_generate():
+            raise ValueError(
+                f"{which} is a {type(network).__name__}; pass a model of transformers, such as "
+                "AutoModelForCausalLM.from_pretrained(…), with its adapters merged"
+            )
+        if network.training or getattr(network.config, "quantization_config", None):
+            raise ValueError(
+                f"{which} is in training mode or has packed weights (quantization_config); call "
+                "its eval() first, or load packed weights by a profile and load_pair"
+            )
+        check_architecture(type(network), network.config)
+        models.append(model_of(network))
+        spec = ModelSpec(network.name_or_path or type(network).__name__)
+        facts[which] = model_facts(spec, models[-1])
+    stops = all_stops(target.generation_config.eos_token_id, tokenizer)
+    return _paired((models[0], models[1]), facts, (tokenizer, draft_tokenizer or tokenizer), stops)
+
+
+def _paired(
+    models: tuple[Network, Network],
+    facts: Facts,
+    tokenizers: tuple[Any, Any],
+    stops: frozenset[int],
+) -> Pair:
+    """A loaded target and draft, cut to their shared ids. ValueError as of `joined`, and for a stop
+    id that is not shared: it would never occur, and no text would end.
+    """
+    first, second = models
+    drafting = second if second.by_start else joined(second, facts, tokenizers, first.vocab)
     first.vocab = drafting.vocab
-    # a stop id that is not shared would never occur, and no text would end
     if beyond := [stop for stop in stops if stop not in range(first.vocab)]:
         raise ValueError(
-            f"{folder.path}: its texts end with token id {beyond[0]!r} (eos_token_id), which is "
-            f"not among the {first.vocab} ids that both models share; use a draft with this id, or "
-            "correct generation_config.json"
+            f"{facts['target']['path']}: its texts end with token id {beyond[0]!r} (eos_token_id), "
+            f"which is not among the {first.vocab} ids that both models share; use a draft with "
+            "this id, or correct generation_config.json"
         )
     facts["draft"]["tokens_said"] = drafting.tokens_said
     if drafting is not second:  # translated
         facts["draft"]["own_vocabulary"] = second.vocab
-    return Pair(first, drafting, tokenizer, stops, facts | {"shared_vocabulary": first.vocab})
+    return Pair(first, drafting, tokenizers[0], stops, facts | {"shared_vocabulary": first.vocab})
 
 
 def check_spec(spec: ModelSpec, context: int = 0, which: str = "model") -> ModelFolder:
@@ -329,18 +373,18 @@ def check_same(name: str, packed: Tensor, alone: Tensor, computes: torch.dtype) 
 # ---- the pair ------------------------------------------------------------------------------------
 
 
-def joined(draft: Network, facts: Facts, tokenizer: Any, vocab: int) -> LanguageModel:
-    """A draft for a target with this tokenizer and `vocab` ids: cut to the ids that both share, or
-    translated, if the tokenizers differ in one of them. ValueError as of `spelling_of`.
+def joined(draft: Network, facts: Facts, tokenizers: tuple[Any, Any], vocab: int) -> LanguageModel:
+    """A draft for a target with `vocab` ids: cut to the ids that both share, or translated, if the
+    tokenizers differ in one of them. ValueError as of `spelling_of`.
 
-    facts: `model_facts` of target and draft. Prints a line, once, if the draft is larger than the
-    target, or shares few tokens with it.
+    facts, tokenizers: `model_facts` and tokenizers of target and draft. Prints a line, once, if the
+    draft is larger than the target, or shares few tokens with it.
     """
     path = facts["draft"]["path"]
     if facts["draft"]["parameters"] > facts["target"]["parameters"]:
         say_once(f"{path} has more parameters than its target, so it will hardly save time")
     try:
-        found = spelling_of(tokenizer, draft.folder.tokenizer, (vocab, draft.vocab))
+        found = spelling_of(*tokenizers, (vocab, draft.vocab))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if found is None:
@@ -373,6 +417,7 @@ def model_facts(spec: ModelSpec, model: Network) -> dict:
     config = model.config
     on_gpu = model.device.type == "cuda"
     gpu = torch.cuda.get_device_name(model.device) if on_gpu else None
+    size = model.folder.bytes if model.folder else model.network.get_memory_footprint()
     return {
         "path": spec.path,
         "revision": spec.revision,
@@ -382,7 +427,7 @@ def model_facts(spec: ModelSpec, model: Network) -> dict:
         "kernel": model.kernel,
         "quantised": model.quantised,
         "parameters": parameter_count(model.network) - model.borrowed,
-        "weight_bytes": model.folder.bytes,
+        "weight_bytes": size,
         "architecture": type(model.network).__name__,
         "layers": config.num_hidden_layers,
         "width": config.hidden_size,

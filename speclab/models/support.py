@@ -49,13 +49,8 @@ def check_usable(config: Facts, context: int = 0) -> str:
     if not head:
         from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
-        network: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(settings)]
-        name = network.__name__
-        if reason := next(_reasons(network, settings, bool(packing)), ""):
-            raise ValueError(
-                f"the kit cannot use {name} with this config.json: {reason}; use another model "
-                f"({LIST})"
-            )
+        network = MODEL_FOR_CAUSAL_LM_MAPPING[type(settings)]
+        name = check_architecture(network, settings, bool(packing))
     allowed = limits(settings)
     for entry, most in allowed.items():
         if most < context:
@@ -88,6 +83,17 @@ def read_config(config: Facts) -> Any:
     except Exception as error:  # each architecture checks its settings in its own way
         said = one_line(f"{type(error).__name__}: {error}")[:300]
         raise ValueError(f"its config.json cannot be used ({said}); {MEND}") from None
+
+
+def check_architecture(network: Any, settings: Any, packed: bool = False) -> str:
+    """The name of a class of networks. ValueError if the kit cannot use it with these settings."""
+    if reason := next(_reasons(network, settings, packed), ""):
+        raise ValueError(
+            f"the kit cannot use {network.__name__} with this config.json: {reason}; use another "
+            f"model ({LIST})"
+        )
+    name: str = network.__name__
+    return name
 
 
 def _reasons(network: Any, config: Any, packed: bool) -> Iterator[str]:
