@@ -33,7 +33,7 @@ from speclab import replay, score, stats
 from speclab.lab import prompt_sets, published
 from speclab.lab.texts import Text
 from speclab.estimates import Estimates, counted
-from speclab.score import ALL, POOLED
+from speclab.score import ALL
 from speclab.show import notebook
 from speclab.study import runs
 
@@ -272,14 +272,9 @@ if found:
         "first to second part": parts["second"] - parts["first"],
         "second to last part": parts["last"] - parts["second"],
     }
-    ctx.table(
-        parts.table(along_steps, key="step").without(domain=POOLED).in_units("points"),
-        "along-steps",
-        rows="step",
-        columns="domain",
-        intervals=[ALL],
-        caption="Change of acceptance along an answer",
-    )
+    steps = parts.table(along_steps, key="step").in_units("points")
+    ctx.export(steps, "along-steps", caption="Change of acceptance along an answer")
+    ctx.say(f"Change in the mean of the domains: {steps.at(domain=ALL).listed('step')}.")
 
 # %%
 rise = changes.at(set=prompt_sets.OWN, step=whole, domain=ALL)

@@ -303,7 +303,7 @@ is_highest = lead == [stats.ABOVE, stats.ABOVE]
 verdict = "No" if stats.BELOW in level else "Yes" if is_highest else "It is open"
 has = {stats.ABOVE: "has"}.get(lead[0], "may have")  # it was chosen as the highest of several
 has = {stats.BELOW: "does not have"}.get(level[0], has)
-numbers = [f"{compared(at['hit minus the mean of the others'])} the mean of the other domains"]
+numbers = [f"{compared(at['hit minus the mean of the others'])} the others' mean"]
 named = [prompt_sets.last(sets), *(each for each in sets.values() if each.is_part)]
 for each in named[named[0].name == prompt_sets.OWN :]:  # the last other set, and its part
     there = elsewhere.at(set=each.name, name="hit minus the mean of the others")
