@@ -44,6 +44,7 @@ PURE = (
     "logs.fetch",
     "lab.significance",
     "logs.passes",
+    "logs.readers",
     "logs.logs",
     "logs.log_summary",
     "logs.log_gammas",

@@ -296,23 +296,25 @@ def _log(
     format_="",
     prompts=None,
     drafted="",
+    part="",
     force=False,
 ):
     """Read the log of a server and save its acceptance as a folder.
 
-    Each of the FILES holds JSON lines (or is such a file as .gz) with what every request drafted
-    and accepted. data/engines/README.md describes the formats. The folder holds numbers, request
-    ids and domains, and no text.
+    Each of the FILES holds what was drafted and accepted: JSON, a table, the text that a server
+    prints, or its counters, plain or as .gz. data/engines/README.md describes the formats. The
+    folder holds numbers, request ids and domains, and no text.
 
     out: Folder for the log.
 
-    format: Format of the files: vllm, aiperf, sglang, spec-bench, eagle or speclab (default:
-    recognised).
+    format: Format of the files, if they hold several (default: recognised).
 
-    prompts: JSON lines with prompt_id and domain: the domain of each request.
+    prompts: JSON with the id and the domain of each request.
 
     drafted: Tokens per draft, if the files do not say it: a number, or heuristic, the schedule of
     transformers.
+
+    part: One run of a file with several, as the summary names it (default: each run is a domain).
 
     force: Replace the log in the folder --out.
     """
@@ -321,7 +323,7 @@ def _log(
 
     logs.refuse_folder(out, force)
     domains = logs.domains_of(prompts) if prompts else None
-    found = logs.read_log(files, format_, domains, drafted)
+    found = logs.read_log(files, format_, domains, drafted, part)
     logs.save(found, out, force)
     echo(*summary_lines(found, out))
 

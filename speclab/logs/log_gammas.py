@@ -98,7 +98,9 @@ def bounded_speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Dr
             cost = rows["blocks"] * costs.of_chain(gamma)
             questions[gamma, unknown] = rows.assign(cost=cost), SPEED
     if own is None:
-        logged = log.assign(cost=costs.of_chain(log["drafted"].to_numpy()))
+        blocks = log.get("blocks", 1)  # that a row stands for
+        cost = costs.of_chain(log["drafted"].to_numpy()) * blocks
+        logged = log.assign(cost=cost, emitted=log["emitted"] * blocks)
         questions |= {(LOGGED, unknown): (logged, SPEED) for unknown in (MISSES, HITS)}
     else:
         counts = _counts(log, own)
@@ -126,6 +128,8 @@ def _counts(log: pd.DataFrame, own: int) -> pd.DataFrame:
         "reached": above & (np.minimum(log["drafted"], log["remaining"]) >= own),
     }
     counts |= {f"accepted_{depth}": log["accepted"] >= depth for depth in range(1, own + 1)}
+    blocks = log.get("blocks", 1)
+    counts = {name: count * blocks for name, count in counts.items()}
     return log[passes.REQUEST].assign(**counts)
 
 

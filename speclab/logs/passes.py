@@ -5,6 +5,9 @@ conversation), step (0 for an answer's first pass), start (tokens of the answer 
 remaining (tokens of the answer from `start` to its end), drafted (draft tokens that the target
 verified), accepted and emitted. The rows of an answer are together and in order.
 
+A log without the order of its passes has a row per kind of pass of an answer, with `blocks`, how
+many passes it stands for; `remaining` are all tokens that the answer's passes emit.
+
 A pass emits its accepted tokens and one token of the target, but no token after the end of the
 answer. Servers count accepted tokens before they check for the end, so the last pass of an answer
 may report more accepted tokens than the answer has; `count_by_answer` cuts them.
@@ -26,6 +29,7 @@ COLUMNS += ["drafted", "accepted", "emitted"]
 REQUEST = ["prompt_id", "domain"]  # a request; its turns count together
 MISSES, HITS = "misses", "hits"  # what an unknown position is taken for: the lower, the upper bound
 SUMS = ["blocks", "drafted", "accepted", "emitted"]
+LONGEST, MOST_TOKENS = 1_000, 10**7  # tokens of a draft, and of an answer
 FIRST, MORE = 5, 2  # the heuristic schedule of transformers: 5 at first, 2 more after a success
 
 
@@ -36,7 +40,8 @@ class Answer:
     accepted: draft tokens that each pass accepted; drafted: draft tokens that each pass verified
     (None: the log does not say). tokens: length of the answer (None: all tokens that its passes
     emit); before: its tokens before the first pass (1 where the prompt's own pass gives the first
-    token). plain: further passes that had no draft, whose position the log does not say. where: the
+    token). plain: further passes that had no draft, whose position the log does not say; spare: how
+    many more are possible. context: tokens of the prompt. part, where: the run in the file, and the
     file and the line, for messages.
     """
 
@@ -48,6 +53,9 @@ class Answer:
     turn: int = 0
     before: int = 0
     plain: int = 0
+    spare: float = 0
+    context: float = np.nan
+    part: str = ""
     where: str = ""
 
     @property
@@ -56,55 +64,64 @@ class Answer:
         return len(self.accepted) + self.plain > 0
 
 
-def count_by_answer(answers: Iterable[Answer]) -> pd.DataFrame:
-    """The passes of answers; `drafted` is NaN where a log does not say it. ValueError names the
-    answer: no pass, lists of unequal length, more accepted than drafted, or a pass after the end of
-    the answer.
+def count_by_answer(answers: Iterable[Answer] | pd.DataFrame) -> pd.DataFrame:
+    """The passes of answers, or of a table with their fields; `drafted` is NaN where a log does not
+    say it. ValueError names the answer: no pass, lists of unequal length, more accepted than
+    drafted, a draft of more than LONGEST tokens, or a pass after the end of the answer.
     """
-    facts, parts = [], []
-    for answer in answers:
-        accepted = list(answer.accepted)
-        drafted: list[float] = [np.nan] * len(accepted)
-        if answer.drafted is not None:
-            drafted = list(answer.drafted)
-        if len(drafted) != len(accepted) or not answer.has_passes:
+    every = answers
+    if not isinstance(every, pd.DataFrame):
+        every = pd.DataFrame([vars(answer) for answer in answers])
+    lists = []
+    for row in every.itertuples():
+        accepted = row.accepted
+        drafted = [np.nan] * len(accepted) if row.drafted is None else row.drafted
+        if len(drafted) != len(accepted) or not len(accepted) + row.plain:
             raise ValueError(
-                f"{answer.where}request {answer.prompt_id!r}: {len(accepted)} passes by its "
-                f"accepted tokens and {len(drafted)} by its drafted tokens; one entry per pass is "
-                "needed in both"
+                f"{row.where}request {row.prompt_id!r}: {len(accepted)} passes by its accepted "
+                f"tokens and {len(drafted)} by its drafted tokens; one entry per pass is needed in "
+                "both"
             )
-        facts.append(vars(answer))
-        no_draft = [0] * answer.plain  # these passes are last
-        parts.append(([*accepted, *no_draft], [*drafted, *no_draft]))
-    frame = pd.DataFrame(facts).drop(columns=["accepted", "drafted", "plain"])
-    frame = frame.loc[frame.index.repeat([len(accepted) for accepted, _ in parts])]
-    kept, tried = (np.concatenate(lists) for lists in zip(*parts, strict=True))
+        no_draft = [0] * row.plain  # these passes are last
+        lists.append(([*accepted, *no_draft], [*drafted, *no_draft]))
+    kept, tried = (np.concatenate(column) for column in zip(*lists, strict=True))
     # a pass begins after what the earlier passes of its answer emitted
-    whole = pd.Series(kept + 1, frame.index)
-    of_answer = whole.groupby(level=0)
-    start = of_answer.cumsum() - whole + frame["before"]
-    tokens = frame["tokens"].astype(float).fillna(of_answer.transform("sum") + frame["before"])
-    frame = frame.assign(
-        step=of_answer.cumcount(),
-        start=start,
-        remaining=tokens.astype(int) - start,
-        drafted=tried,
-        accepted=kept,
-    )
-    wrong = (kept > tried) | (frame["remaining"] < 1)
+    sizes = np.array([len(accepted) for accepted, _ in lists])
+    del lists
+    first = sizes.cumsum() - sizes
+    before = kept.cumsum() - kept + np.arange(len(kept))
+    start = before - np.repeat(before[first] - every["before"].to_numpy(), sizes)
+    emitted = np.add.reduceat(kept + 1, first) + every["before"]
+    tokens = every["tokens"].astype(float).fillna(emitted).astype(int)
+    remaining = np.repeat(tokens.to_numpy(), sizes) - start
+    most = np.fmax(kept, tried)
+    wrong = (kept > tried) | (remaining < 1) | (remaining > MOST_TOKENS) | (most > LONGEST)
     if wrong.any():
-        row = frame[wrong].iloc[0]
+        at = int(wrong.argmax())
+        answer = int(first.searchsorted(at, side="right")) - 1
+        row = every.iloc[answer]
         raise ValueError(
-            f"{row.where}request {row.prompt_id!r}: pass {row.step} accepts {row.accepted} of "
-            f"{row.drafted:.0f} drafted tokens, and begins at token {row.start} of "
-            f"{row.start + row.remaining}; it accepts at most what it drafts, before the end"
+            f"{row['where']}request {row['prompt_id']!r}: pass {at - first[answer]} accepts "
+            f"{kept[at]} of {tried[at]:.0f} drafted tokens, and begins at token {start[at]} of "
+            f"{start[at] + remaining[at]}; it accepts at most what it drafts ({LONGEST:,} tokens "
+            "at most), before the end"
         )
     # the end of an answer cuts its last pass short
-    counts = {"accepted": kept, "emitted": whole}
-    cut = {name: np.minimum(values, frame["remaining"]) for name, values in counts.items()}
-    frame = frame.assign(**cut)[COLUMNS].reset_index(drop=True)
-    whole_numbers = frame.select_dtypes("integer").columns
-    return frame.astype(dict.fromkeys(whole_numbers, "int32"))
+    columns = {
+        "step": np.arange(len(kept)) - np.repeat(first, sizes),
+        "start": start,
+        "remaining": remaining,
+        "drafted": tried,
+        "accepted": np.minimum(kept, remaining),
+        "emitted": np.minimum(kept + 1, remaining),
+    }
+    columns = {
+        name: values if values.dtype.kind == "f" else values.astype("int32")
+        for name, values in columns.items()
+    }
+    frame = every[[*REQUEST, "turn"]].astype({"turn": "int32"})
+    frame = frame.iloc[np.repeat(np.arange(len(every)), sizes)].reset_index(drop=True)
+    return frame.assign(**columns)
 
 
 def passes_of_replay(blocks: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +150,9 @@ def depth_counts(passes: pd.DataFrame, depth: int) -> pd.DataFrame:
     goes_on = passes["remaining"] >= depth
     accepted = passes["accepted"] >= depth
     reached = ~is_short & above & goes_on
-    flags = passes[REQUEST].assign(passes=1, reached=reached, accepted=accepted)
+    blocks = passes.get("blocks", 1)  # that a row stands for
+    counts = {"passes": 1, "reached": reached, "accepted": accepted}
+    flags = passes[REQUEST].assign(**{name: flag * blocks for name, flag in counts.items()})
     return flags.groupby(REQUEST, sort=False, observed=True).sum().reset_index()
 
 
@@ -174,10 +193,45 @@ def sums_at(passes: pd.DataFrame, gammas: Iterable[int], unknown: str) -> pd.Dat
     """`replay.chain_sums` of other gammas by prompt: a lower bound of tokens per pass if unknown
     positions are MISSES, an upper bound if they are HITS. Conditions as of `trace_of`.
     """
+    if "blocks" in passes:
+        parts = [sums_without_order(passes, gamma, unknown) for gamma in gammas]
+        return pd.concat(parts, ignore_index=True)
     sums = replay.chain_sums(trace_of(passes, unknown), gammas)
     prompt = sums["prompt_id"].str.partition(_BETWEEN)[0]
     by = ["gamma", "prompt_id", "domain"]
     return sums.assign(prompt_id=prompt).groupby(by, sort=False).sum().reset_index()
+
+
+def sums_without_order(passes: pd.DataFrame, gamma: int, unknown: str) -> pd.DataFrame:
+    """`sums_at` for one gamma from rows that stand for several passes (`blocks`), in any order.
+
+    A pass that accepts a of k tokens is a run of a hits and, if a < k, a miss. So with gamma it
+    takes ceil((a + 1) / (gamma + 1)) blocks, wherever it stands, and the next pass begins a block.
+    After a = k the token is unknown. As MISSES every pass ends a block: the bound that the order
+    gives, too. As HITS a full pass may go on into the next one, which only the order would say,
+    unless gamma + 1 divides k + 1. Without the order it adds no block, and a block holds gamma + 1
+    tokens at most: this bound is hard, and wider than with the order. Where every full pass ends a
+    block, both are equal and exact. Tokens past the end of an answer, which vLLM counts, may take a
+    block away, so there both are bounds, too.
+    """
+    whole = -(-(passes["accepted"] + 1) // (gamma + 1))
+    counted = passes.assign(tokens=(passes["accepted"] + 1) * passes["blocks"])
+    if unknown == HITS:
+        whole *= (passes["accepted"] < passes["drafted"]) | (
+            (passes["drafted"] + 1) % (gamma + 1) == 0
+        )
+    counted["blocks"] *= whole
+    by = [*REQUEST, "turn", "remaining"]
+    sums = counted.groupby(by, sort=False, observed=True)[["blocks", "tokens"]].sum().reset_index()
+    sums["emitted"] = sums["remaining"]
+    if unknown == HITS:
+        past = np.ceil((sums["tokens"] - sums["emitted"]).clip(lower=0) / (gamma + 1))
+        is_own = (passes["drafted"].isin([0, gamma])).all()
+        sums["blocks"] = np.maximum(
+            sums["blocks"] - past * (not is_own), np.ceil(sums["emitted"] / (gamma + 1))
+        )
+    kept = sums.groupby(REQUEST, sort=False, observed=True)[["blocks", "emitted"]].sum()
+    return kept.reset_index().assign(gamma=gamma)
 
 
 def heuristic_drafted(accepted: Sequence[int]) -> Array:
