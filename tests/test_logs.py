@@ -251,7 +251,7 @@ def test_a_request_of_vllm_is_found_by_its_own_id_and_by_the_response_s(tmp_path
 
 def test_calls_that_do_not_fit(tmp_path):
     path = write(tmp_path, vllm())
-    with pytest.raises(ValueError, match="format 'vlm' is not in log.jsonl: did you mean 'vllm'"):
+    with pytest.raises(ValueError, match="log.jsonl: no request with .* in the format vlm; "):
         logs.read_log([path], "vlm")
     both = write(tmp_path, vllm(), bench(), name="both.jsonl")
     assert logs.read_log([both], "vllm").format == "vllm"
@@ -447,7 +447,8 @@ def test_the_verb_says_what_intervals_are_about_and_what_a_log_decides(tmp_path,
     said = summary(*[line + "tokens, Per-position acceptance rate: 0.800, 0.500, 0.200\n"] * 27)
     assert "9 line blocks, 270 target passes" in said and "which are not requests" in said
     runs_of_file = {"runs": [{"k": k, "rows": [vllm(name="a")]} for k in (1, 2)]}
-    assert "  k 1 rows: 2.00 (1 request; 3 of 8 drafted" in summary(runs_of_file)
-    assert "k 1 rows" not in summary(runs_of_file, part="k 2 rows")
+    assert "  rows: k 1: 2.00 (1 request; 3 of 8 drafted" in summary(runs_of_file)
+    assert "rows: k 1" not in summary(runs_of_file, part="rows: k 2")
     said = summary({"model": {"1": 1.84, "2": 2.5}})
-    assert "  model, K = 2: 2.50 (1 setting)" in said and "all requests" not in said
+    assert "  log.jsonl, line 1, model, K = 2: 2.50 (1 setting)" in said
+    assert "all requests" not in said

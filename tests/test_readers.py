@@ -81,9 +81,19 @@ def test_depths_of_published_files():
 @pytest.mark.parametrize(
     ("name", "part", "accepted", "drafted"),
     [
-        ("llamacpp_timings/inventivehq_results.json", "cuda draft", 2103, 3844),
-        ("llamacpp_timings/inventivehq_results_1080ti.json", "cuda draft", 2096, 3840),
-        ("llamacpp_metrics/vukrosic_f16.json", "repetition 1 runs", 102, 1971),
+        (
+            "llamacpp_timings/inventivehq_results.json",
+            "records: backend cuda method draft",
+            2103,
+            3844,
+        ),
+        (
+            "llamacpp_timings/inventivehq_results_1080ti.json",
+            "records: backend cuda method draft",
+            2096,
+            3840,
+        ),
+        ("llamacpp_metrics/vukrosic_f16.json", "runs: repetition 1", 102, 1971),
     ],
 )
 def test_the_runs_of_a_published_file_are_its_domains(name, part, accepted, drafted):
@@ -116,7 +126,7 @@ def test_published_means_are_points():
     log = logs.read_log([SHARED / "inferencex_golden_al/dsv4_mtp.yaml"])
     assert log.about == readers.SETTINGS and log.requests == 16
     sums = log.sums.set_index("domain")
-    point = sums.loc["deepseek-v4-pro.thinking_off, K = 6"]
+    point = sums.loc["dsv4_mtp.yaml, deepseek-v4-pro.thinking_off, K = 6"]
     assert point["emitted"] / point["blocks"] == pytest.approx(3.16)
 
 
@@ -348,8 +358,8 @@ def test_an_answer_without_counts_took_plain_passes_if_others_of_its_run_drafted
     runs = [{"method": "none", "records": [plain]}, {"method": "n-gram", "records": [drafted]}]
     log = read(tmp_path, {"runs": runs})
     assert log.requests == 1 and log.notes == ["1 of 2 runs are read; the others do not draft."]
-    with pytest.raises(ValueError, match="nothing was drafted in none records. Its runs are none"):
-        read(tmp_path, {"runs": runs}, part="none records")
+    with pytest.raises(ValueError, match="nothing was drafted in records: method none. Its ru"):
+        read(tmp_path, {"runs": runs}, part="records: method none")
 
 
 def test_a_table_of_passes_and_a_table_of_means(tmp_path):
@@ -361,7 +371,8 @@ def test_a_table_of_passes_and_a_table_of_means(tmp_path):
     assert log.sums["domain"].tolist() == ["MTP, K = 1", "MTP, K = 8"]
     assert log.sums["emitted"].tolist() == [1.83, 4.5] and log.passes is None
     log = read(tmp_path, "model:\n  thinking_on:\n    1: 1.84\n    2: 2.5\n", "golden.yaml")
-    assert log.sums["domain"].tolist() == [f"model.thinking_on, K = {k}" for k in (1, 2)]
+    names = [f"golden.yaml, model.thinking_on, K = {k}" for k in (1, 2)]
+    assert log.sums["domain"].tolist() == names
 
 
 def test_counters_of_settings_have_depths(tmp_path):

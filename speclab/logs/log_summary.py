@@ -45,7 +45,8 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
     # the lower bounds have all passes that the log cannot exclude
     most = tokens_per_pass(log.sums, logs.resamples(log)).frame
     hidden = log.sums.assign(blocks=log.sums["blocks"] + log.sums["spare"])
-    fewest = tokens_per_pass(hidden, logs.resamples(log)).frame
+    is_bound = (log.sums["spare"] > 0).any()
+    fewest = tokens_per_pass(hidden, logs.resamples(log)).frame if is_bound else most
     table = most.assign(least=fewest["estimate"], low=fewest["low"])
     counts = log.sums.groupby("domain")[["accepted", "drafted"]].sum()
     counts.loc[EVERY] = counts.sum()
@@ -58,7 +59,7 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
         lines.append(
             f"  {row.domain}: {bound}{number} ({counted(row.n_prompts, log.about)}{share})"
         )
-    if (log.sums["spare"] > 0).any():
+    if is_bound:
         lines.append(HIDDEN)
     if log.passes is None:
         lines.append(TOTALS)
@@ -73,9 +74,9 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
 
 def tokens_per_pass(sums: pd.DataFrame, n: int = RESAMPLES) -> Estimates:
     """Tokens per target pass of each domain, then of all requests (EVERY), from n resamples."""
-    of_domains = by_domain(sums, PER_PASS, n).frame
-    of_domains = of_domains[~of_domains["domain"].isin([ALL, POOLED])]
-    of_all = by_domain(choose_for_all(sums), PER_PASS, n).frame
+    rows, every = by_domain(sums, PER_PASS, n).frame, choose_for_all(sums)
+    of_domains = rows[~rows["domain"].isin([ALL, POOLED])]
+    of_all = rows if every is sums else by_domain(every, PER_PASS, n).frame
     row = of_all[of_all["domain"] == POOLED].assign(domain=EVERY)
     table = pd.concat([of_domains, row], ignore_index=True)
     return Estimates(table.assign(estimator="tokens per target pass"))

@@ -21,7 +21,6 @@ from speclab.logs.readers import LINES, REQUESTS, UNKNOWN, Entry
 from speclab.plain import sha256_of
 from speclab.stats import RESAMPLES
 from speclab.study.prompts import check_domain
-from speclab.study.reading import near
 from speclab.study.runs import RunError, read_facts, write_facts
 
 HEURISTIC = "heuristic"
@@ -60,7 +59,7 @@ def resamples(log: Log) -> int:
     """How many resamples a log's intervals use: RESAMPLES, and fewer for very many requests, so
     that the weights fit into memory.
     """
-    return min(RESAMPLES, max(20_000_000 // log.requests, 200))
+    return min(RESAMPLES, max(10_000_000 // log.requests, 100))
 
 
 def read_log(
@@ -88,30 +87,26 @@ def read_log(
     for one in readers.find_all(paths, length.removesuffix(HEURISTIC)):
         of_one = readers.entries_of(one) if one.format else []
         unread += not of_one
-        of_one = [entry for entry in of_one if entry.has_passes]
-        entries |= {one.format: entries.get(one.format, [])} if of_one else {}
-        entries.get(one.format, []).extend(of_one)
-    names = ", ".join(path.name for path in paths)
-    if not entries:
-        raise ValueError(
-            f"{names}: no request with a target pass to read; if it does not say how many passes "
-            "drafted, --drafted may name the tokens of a draft"
-        )
+        for entry in of_one:
+            entries.setdefault(one.format, []).extend([entry] * entry.has_passes)
     # one format: of several the one that the others only sum up
-    kinds = [name for name in entries if name not in SECOND] or [*entries]
-    if kind and kind not in entries:
-        raise ValueError(f"format {kind!r} is not in {names}: {near(kind, entries)}")
-    if len(kinds) > 1 and not kind:
+    kinds = [name for name in entries if entries[name] and name not in SECOND]
+    kinds = [kind] if kind else kinds or [*entries]
+    names = ", ".join(path.name for path in paths)
+    if not kinds or not entries.get(kinds[0]):
+        raise ValueError(
+            f"{names}: no request with a target pass to read{' in the format ' * bool(kind)}{kind};"
+            " if lines do not say how many passes drafted, --drafted may name the tokens of a draft"
+        )
+    if len(kinds) > 1:
         raise ValueError(
             f"{entries[kinds[1]][0].where}this is in the format {kinds[1]}, and other lines are in "
             f"the format {kinds[0]}: read the two apart, or name one with --format"
         )
-    kind = kind or kinds[0]
-    table = pd.DataFrame([vars(one) for one in entries[kind]])
-    notes = []
-    if unread:
-        notes = [f"{unread:,} objects or lines do not say how many passes drafted (left out)."]
-    if length and readers.ABOUT.get(kind) != LINES:
+    table = pd.DataFrame([vars(one) for one in entries[kinds[0]]])
+    notes = [f"{unread:,} objects or lines do not say how many passes drafted (left out)."]
+    notes *= unread > 0
+    if length and readers.ABOUT.get(kinds[0]) != LINES:
         table["drafted"] = _drafted_by_pass(table, length)
     if domains is not None:
         table["domain"] = table["prompt_id"].map(domains)
@@ -131,8 +126,7 @@ def read_log(
         ids = table["part"] + ": " + table["prompt_id"]
         table = table.assign(domain=table["part"], prompt_id=ids)
     _check(table)
-    sources = {path.name: sha256_of(path) for path in paths}
-    return _log(kind, table, sources, notes)
+    return _log(kinds[0], table, {path.name: sha256_of(path) for path in paths}, notes)
 
 
 def _drafted_by_pass(table: pd.DataFrame, drafted: str) -> list[Sequence[int]]:

@@ -82,46 +82,41 @@ def count_by_answer(answers: Iterable[Answer] | pd.DataFrame) -> pd.DataFrame:
                 f"tokens and {len(drafted)} by its drafted tokens; one entry per pass is needed in "
                 "both"
             )
-        no_draft = [0] * row.plain  # these passes are last
-        lists.append(([*accepted, *no_draft], [*drafted, *no_draft]))
+        if row.plain:  # these passes are last
+            no_draft = [0] * row.plain
+            accepted, drafted = [*accepted, *no_draft], [*drafted, *no_draft]
+        lists.append((accepted, drafted))
     kept, tried = (np.concatenate(column) for column in zip(*lists, strict=True))
     # a pass begins after what the earlier passes of its answer emitted
     sizes = np.array([len(accepted) for accepted, _ in lists])
     del lists
-    first = sizes.cumsum() - sizes
+    first, answer = sizes.cumsum() - sizes, np.repeat(np.arange(len(sizes), dtype="int32"), sizes)
     before = kept.cumsum() - kept + np.arange(len(kept))
-    start = before - np.repeat(before[first] - every["before"].to_numpy(), sizes)
+    start = before - (before[first] - every["before"].to_numpy())[answer]
     emitted = np.add.reduceat(kept + 1, first) + every["before"]
-    tokens = every["tokens"].astype(float).fillna(emitted).astype(int)
-    remaining = np.repeat(tokens.to_numpy(), sizes) - start
-    most = np.fmax(kept, tried)
-    wrong = (kept > tried) | (remaining < 1) | (remaining > MOST_TOKENS) | (most > LONGEST)
-    if wrong.any():
-        at = int(wrong.argmax())
-        answer = int(first.searchsorted(at, side="right")) - 1
-        row = every.iloc[answer]
+    remaining = every["tokens"].astype(float).fillna(emitted).to_numpy(int)[answer] - start
+    is_long = (remaining > MOST_TOKENS) | (np.fmax(kept, tried) > LONGEST)
+    wrong = np.flatnonzero((kept > tried) | (remaining < 1) | is_long)
+    for at in wrong[:1]:
+        row = every.iloc[answer[at]]
         raise ValueError(
-            f"{row['where']}request {row['prompt_id']!r}: pass {at - first[answer]} accepts "
+            f"{row['where']}request {row['prompt_id']!r}: pass {at - first[answer[at]]} accepts "
             f"{kept[at]} of {tried[at]:.0f} drafted tokens, and begins at token {start[at]} of "
             f"{start[at] + remaining[at]}; it accepts at most what it drafts ({LONGEST:,} tokens "
             "at most), before the end"
         )
+    del before, is_long
+    kept, start, remaining = (column.astype("int32") for column in (kept, start, remaining))
+    frame = every[[*REQUEST, "turn"]].astype({"turn": "int32"}).iloc[answer]
     # the end of an answer cuts its last pass short
-    columns = {
-        "step": np.arange(len(kept)) - np.repeat(first, sizes),
-        "start": start,
-        "remaining": remaining,
-        "drafted": tried,
-        "accepted": np.minimum(kept, remaining),
-        "emitted": np.minimum(kept + 1, remaining),
-    }
-    columns = {
-        name: values if values.dtype.kind == "f" else values.astype("int32")
-        for name, values in columns.items()
-    }
-    frame = every[[*REQUEST, "turn"]].astype({"turn": "int32"})
-    frame = frame.iloc[np.repeat(np.arange(len(every)), sizes)].reset_index(drop=True)
-    return frame.assign(**columns)
+    return frame.reset_index(drop=True).assign(
+        step=np.arange(len(kept), dtype="int32") - first.astype("int32")[answer],
+        start=start,
+        remaining=remaining,
+        drafted=tried if tried.dtype.kind == "f" else tried.astype("int32"),
+        accepted=np.minimum(kept, remaining),
+        emitted=np.minimum(kept + 1, remaining),
+    )
 
 
 def passes_of_replay(blocks: pd.DataFrame) -> pd.DataFrame:

@@ -31,7 +31,8 @@ UNKNOWN = "unknown"  # the domain of a request that nothing assigns to one
 PREFIX = re.compile(r"^(chat)?cmpl-")  # of vLLM's id of a response
 MOST = 10**12  # of a total
 LONGEST_TEXT, LONGEST_LINE = 2**29, 10**5  # characters of a file, and of a line of text
-DEEPEST = 20  # objects and lists around a record
+NESTED = (dict, list)
+LONGEST_PATH = 500  # characters of the names of the objects around a record
 REQUESTS, LINES, SETTINGS = "request", "line block", "setting"  # what an entry is about
 # formats whose entries are about something else than requests
 ABOUT = {"vllm-log": LINES, "sglang-log": LINES, "prometheus": LINES, "settings": SETTINGS}
@@ -218,7 +219,7 @@ def read_counts(counts: Counts, request: Facts) -> Iterator[Entry]:
         )
     left = emitted - accepted - drafts
     plain = max(left, 0)
-    # the last pass may end past the end, if the engine counts passes and the log the tokens
+    # the last pass may go past the end, if the engine counts passes, and tokens up to the end
     past = counts.steps[-1] if counts.steps else known(counts.length, accepted)
     spare = max(past + min(left, 0), 0) if counts.drafts + counts.tokens >= 0 else 0
     request |= {"plain": int(plain), "spare": spare, "context": counts.context}
@@ -291,7 +292,7 @@ READERS: dict[str, Callable[[Counts, Facts], Iterator[Entry]]] = {
 DEFAULTS: dict[str, Facts] = {"llama.cpp": {"draft_n": 0, "draft_n_accepted": 0}}
 IDS = [
     *("prompt_id", "question_id", "x_request_id", "conversation_id", "request_id", "custom_id"),
-    *("task_id", "tag", "id", "rid", "label", "run_id", "path"),
+    *("task_id", "tag", "id", "rid", "label", "run_id"),
 ]
 DOMAINS = ["domain", "category", "source_kind"]
 
@@ -347,9 +348,9 @@ def find_facts(
     """What a JSON value holds: the outermost objects with a name of SIGNS. path: its place in the
     line; outer: what the objects around it say; part: as of `Found`.
     """
-    if sum(map(path.count, ".[")) > DEEPEST:
+    if len(path) > LONGEST_PATH:
         return
-    if isinstance(value, list) and value and isinstance(value[0], dict | list):
+    if isinstance(value, list) and value and isinstance(value[0], NESTED):
         for index, one in enumerate(value):
             # the choices of a response are no list of requests
             inside = path if path.endswith("choices") else f"{path}[{index}]"
@@ -357,26 +358,19 @@ def find_facts(
     if not isinstance(value, dict):
         return
     outer = (outer or {}) | {name: value[name] for name in OUTER if name in value}
-    for held in (value.get(name) for name in HOLDERS):
+    for held in map(value.get, HOLDERS):
         outer |= held if isinstance(held, dict) else {}
     kind = next((FORMATS[name] for name in FORMATS if name in value), "")
-    points = [] if kind else points_of(value)
-    if kind or points:
-        kind = next(
-            (name for end, name in AROUND.items() if path.endswith(end)), kind or "settings"
-        )
-        texts = " ".join(one for one in value.values() if isinstance(one, str))
-        label = {"path": path or texts} if kind == "settings" else {}
-        place = f"{where}, {path}".removesuffix(", ")
-        yield from (Found(kind, label | outer | one, place, part) for one in points or [value])
-        return
-    for name, one in value.items():
+    kind = next((name for end, name in AROUND.items() if kind and path.endswith(end)), kind)
+    place = f"{where}, {path}".removesuffix(", ")
+    points = [value] if kind else points_of(value)
+    yield from (Found(kind or "settings", outer | one, place, part) for one in points)
+    for name, one in value.items() if not points else ():
         of_list = part
         if isinstance(one, list) and name != "choices":
-            plain = {k: v for k, v in value.items() if isinstance(v, str | int | float)}
-            said = [v if isinstance(v, str) else f"{k} {v}" for k, v in plain.items()]
-            of_list = " ".join([*said, name])[:LONGEST_NAME]
-        if isinstance(one, dict | list):
+            said = [f"{k} {v}" for k, v in value.items() if isinstance(v, str | int)]
+            of_list = f"{name}: {' '.join(said)}"[:LONGEST_NAME].strip(": ")
+        if isinstance(one, NESTED):
             inside = f"{path}.{name}".removeprefix(".")
             yield from find_facts(one, where, inside, outer, of_list)
 
@@ -520,8 +514,7 @@ def json_values(text: str, name: str) -> Iterator[tuple[str, Any]]:
         try:
             value, end = JSON.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
-            rest = text[getattr(error, "pos", at) :].strip()
-            is_cut = not rest or "Unterminated" in str(error)
+            is_cut = "Unterminated" in str(error) or getattr(error, "pos", 0) >= len(text.rstrip())
             said = "JSON that is cut" if is_cut else f"JSON that cannot be read ({error})"
             raise ValueError(f"{name}, line {line}: {said}; get the file again") from None
         yield f"{name}, line {line}", value
@@ -540,7 +533,9 @@ def rows_of_table(text: str, name: str) -> Iterator[tuple[str, Facts]]:
         table = table.assign(**{new: table[old] - 1 for old, new in lengths.items()})
     if not {*lengths.values()} <= {*table}:
         for number, row in enumerate(table.to_dict("records"), 2):
-            yield f"{name}, line {number}", {k: one for k, one in row.items() if one == one}
+            facts = {k: one for k, one in row.items() if one == one}
+            label = " ".join(one for one in facts.values() if isinstance(one, str))
+            yield f"{name}, line {number}", {"label": label} | facts
         return
     step = table.get("step", pd.Series(range(len(table))))
     for _, rows in table.groupby((step.diff() <= 0).cumsum()):
