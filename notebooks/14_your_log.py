@@ -17,6 +17,8 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 log: str = "data/logs/smollm.jsonl.gz"  # any; a path, seen from the kit's folder
 # JSON lines with prompt_id and domain, for logs that name no domain
 prompts: str = ""  # any; a path, or "" for the domains of the log
+# one run of a file with several, as `python -m speclab log` names it; "" for all
+part: str = ""  # any
 # tokens per draft, for logs that do not say it: a number such as "5", or "heuristic" for
 # transformers' schedule
 drafted: str = ""  # any; "" if the log says it, or nobody knows
@@ -57,9 +59,10 @@ from speclab.logs import log_gammas, log_summary, logs
 from speclab.logs.log_gammas import KNOWN, LOGGED, OPEN, PER_PASS, SLOWER, TIED, TOO_FEW, TRY
 from speclab.logs.log_summary import EVERY
 from speclab.cost import Costs
-from speclab.estimates import Estimates, cell, stack
+from speclab.estimates import Estimates, cell, counted, stack
 from speclab.cli import export
 from speclab.logs.passes import depth_counts
+from speclab.logs.readers import SETTINGS
 from speclab.place import ROOT
 from speclab.show import figures, notebook
 
@@ -68,22 +71,27 @@ READS = ["{log}", "{prompts}", "data/logs", "data/engines", "speclab/cli/export.
 
 # %% [markdown]
 # A server that decodes speculatively can log what its target accepts. This page reads such a log:
-# of vLLM, AIPerf, SGLang, Spec-Bench, EAGLE or this kit (`data/engines/README.md` says where their
-# numbers are). What a log decides depends on how it was made.
+# of vLLM, SGLang, llama.cpp, TensorRT-LLM, AIPerf, Spec-Bench, EAGLE, this kit and others
+# (`data/engines/README.md` says where their numbers are). What a log decides depends on its level.
 #
-# | the log has | exact | bounds | nothing |
-# | --- | --- | --- | --- |
-# | totals per request | tokens per target pass | | depth, other gammas |
-# | counts per pass, any drafts | the same, and acceptance by depth | | other gammas |
-# | counts per pass, chains of a draft model, T = 0 | the same, and its own gamma | other gammas | |
+# | the log has | tokens per target pass | depth | another gamma | intervals over |
+# | --- | --- | --- | --- | --- |
+# | counts per pass | yes | yes | bounds | requests |
+# | a histogram per request | yes | yes | wider bounds | requests |
+# | totals per request | yes | | | requests |
+# | lines of a server | of passes with a draft | if they have it | wider bounds | blocks of lines |
+# | means of settings | yes | if they have it | | |
 #
-# The last line needs a draft model whose guess does not depend on where its block began. EAGLE,
-# Medusa and other heads are not such drafts. Copies (prompt lookup, n-grams) are not either.
+# Other gammas need chains of a draft model at T = 0, whose guess does not depend on where its block
+# began. EAGLE, Medusa and other heads are not such drafts. Copies (prompt lookup, n-grams) are not
+# either.
 
 # %%
 ctx = notebook.start("14_your_log", profile, overrides)
-whole = logs.opened(ROOT / log, prompts=ROOT / prompts if prompts else "", drafted=drafted)
+options = {"prompts": ROOT / prompts if prompts else "", "drafted": drafted, "part": part}
+whole = logs.opened(ROOT / log, **options)
 sums, passes = whole.sums, whole.passes  # one row per request, one row per target pass
+is_ordered = passes is not None and "blocks" not in passes  # else a row is a kind of pass
 if len(sums) > most_requests:
     rows = np.linspace(0, len(sums) - 1, most_requests).astype(int)
     kept = sums["prompt_id"].iloc[rows]
@@ -92,9 +100,12 @@ if len(sums) > most_requests:
         passes = passes[passes["prompt_id"].isin(kept)].reset_index(drop=True)
 judged = stats.judged_domains(sums)  # with enough requests for an interval
 ctx.say(
-    f"The log (format {whole.format}) has {len(whole.sums):,} requests. This page reads "
-    f"{len(sums):,} requests with {sums['blocks'].sum():,.0f} target passes."
+    f"The log (format {whole.format}) has {counted(len(whole.sums), whole.about)}. This page reads "
+    f"{counted(len(sums), whole.about)} with {sums['blocks'].sum():,.0f} target passes."
 )
+if whole.notes:
+    ctx.say(" ".join(whole.notes))
+ctx.say(log_summary.INTERVALS[whole.about].rstrip(":") + ".")
 notebook.few_prompts(sums["domain"].value_counts(sort=False).to_dict())
 
 # %% [markdown]
@@ -117,9 +128,11 @@ print(f"{first['emitted']:.0f} tokens / {first['blocks']:.0f} target passes = {b
 
 # %%
 per_pass = log_summary.tokens_per_pass(sums)
-cells = per_pass.wide("domain", "estimator").assign(requests=per_pass.frame["n_prompts"])
+listed = per_pass if whole.about != SETTINGS else per_pass.without(domain=EVERY)
+counts = {f"{whole.about}s": listed.frame["n_prompts"]}
+cells = listed.wide("domain", "estimator").assign(**counts)
 ctx.table(
-    per_pass, "tokens-per-pass", most=30, cells=cells, caption="Tokens per target pass by domain"
+    listed, "tokens-per-pass", most=30, cells=cells, caption="Tokens per target pass by domain"
 )
 
 # %%
@@ -127,23 +140,27 @@ MOST_DOTS = 300  # per domain, drawn at random
 tau = per_pass.at(domain=EVERY).value
 dots = sums[["prompt_id", "domain"]].assign(of_request=sums["emitted"] / sums["blocks"])
 assert dots["of_request"].iloc[0] == by_hand
-said = f"By token it is {tau:.2f}, by request {dots['of_request'].mean():.2f}."
-if passes is not None and passes["drafted"].notna().all():
+said = f"By token it is {tau:.2f}, by {whole.about} {dots['of_request'].mean():.2f}."
+if (sums["spare"] > 0).any():
+    least = sums["emitted"].sum() / (sums["blocks"] + sums["spare"]).sum()
+    said += f" {log_summary.HIDDEN} By token it is {least:.2f} at least."
+if is_ordered and passes["drafted"].notna().all():
     uncut = passes[passes["remaining"] > passes["drafted"].max()]
     if len(uncut):
         lost = 100 * (1 - tau * len(uncut) / uncut["emitted"].sum())
-        said += f" An answer's end cuts its last draft, which lowers the first by {lost:.1f} %."
+        if lost > 0:
+            said += f" An answer's end cuts its last draft, which lowers the first by {lost:.1f} %."
 ctx.say(said)
 mixed = dots.sample(frac=1, random_state=0)
 dots = mixed[mixed.groupby("domain").cumcount() < MOST_DOTS].sort_index()
 ctx.strips(
-    {"requests": (dots, per_pass.without(domain=EVERY).frame)},
+    {f"{whole.about}s": (dots, per_pass.without(domain=EVERY).frame)},
     "of_request",
     "tokens per target pass",
     "requests",
-    title="Tokens per target pass of each request",
-    caption=f"Dots: requests, at most {MOST_DOTS} per domain. Dark: the domain's tokens divided by "
-    "its passes, with the interval.",
+    title=f"Tokens per target pass of each {whole.about}",
+    caption=f"Dots: {whole.about}s, at most {MOST_DOTS} per domain. Dark: the domain's tokens "
+    "divided by its passes, with the interval.",
 )
 
 # %% [markdown]
@@ -172,10 +189,11 @@ else:
 GIVEN, REACHED = "accepted, if all above were", "passes that accept this depth"
 questions = {}
 if passes is None:
-    ctx.say(log_gammas.NO_PASSES)
+    ctx.say(log_summary.TOTALS)
 else:
     requests = passes.groupby("domain")["prompt_id"].nunique()
-    largest = requests[stats.judged_domains(passes)].nlargest(6).index
+    is_judged = requests.index.isin(stats.judged_domains(passes)) | (whole.about == SETTINGS)
+    largest = requests[is_judged].nlargest(6).index
     shown = passes[passes["domain"].isin(largest)]
     if shown.empty:
         shown = passes.assign(domain=EVERY)
@@ -204,14 +222,50 @@ if passes is not None:
     )
 
 # %% [markdown]
-# ## 3. Does acceptance drift along the log?
+# ## 3. Does acceptance depend on the length of the context?
+# The context of a target pass is the prompt and the answer so far. If the log has the order of the
+# passes, it says how much of the answer was there, and `usage.prompt_tokens` says the prompt's
+# length. Without the order only the prompt's length is known. If acceptance breaks at one length,
+# the draft may end there. If it falls slowly, the draft may be trained on short texts.
+
+# %%
+EDGES = np.array([0, *(4**n for n in range(2, 11))])  # tokens
+known = sums.assign(length=sums["context"])
+if is_ordered:
+    prompt = passes["prompt_id"].map(sums.set_index("prompt_id")["context"])
+    known = passes.assign(blocks=1, length=passes["start"] + prompt.fillna(0))
+known = known.dropna(subset="length").assign(domain=EVERY)
+bins = np.digitize(known["length"], EDGES)
+found = {
+    f"{EDGES[i - 1]:,} to {EDGES[i] - 1:,}": log_summary.tokens_per_pass(known[bins == i])
+    for i in range(1, len(EDGES))
+    if (bins == i).any()
+}
+if len(found) < 2:
+    ctx.say("The log does not have target passes at different lengths of the context.")
+else:
+    by_length = stack({name: table.frame.tail(1) for name, table in found.items()}, "context")
+    numbers = [cell(row.estimate, row.low, row.high, 2) for row in by_length.itertuples()]
+    cells = by_length[["context", "n_prompts"]].rename(columns={"n_prompts": "requests"})
+    ctx.table(
+        by_length,
+        "context",
+        most=len(EDGES),
+        cells=cells.assign(**{"tokens per target pass": numbers}),
+        caption="Tokens per target pass by tokens before the pass",
+    )
+    if is_ordered and prompt.isna().all():
+        ctx.say("The log does not say how long the prompts were, so only the answers count here.")
+
+# %% [markdown]
+# ## 4. Does acceptance drift along the log?
 # Requests are in the order of the log. We compare the last third with the first third by a
 # permutation test, for all requests and within each domain that has 15 requests. If all requests
 # change and no domain does, the mix of domains has changed.
 
 # %%
-groups = {EVERY: sums}
-if sums["domain"].nunique() > 1:
+groups = {EVERY: sums} if whole.about != SETTINGS else {}
+if groups and sums["domain"].nunique() > 1:
     groups |= {domain: sums[sums["domain"] == domain] for domain in score.domains_in(sums)}
 drift = {}
 for name, rows in groups.items():
@@ -222,7 +276,7 @@ for name, rows in groups.items():
 
 # %%
 if not drift:
-    ctx.say(f"The log has {len(sums)} requests, and thirds with intervals need 15.")
+    ctx.say(f"The log has {counted(len(sums), whole.about)}, and thirds of requests need 15.")
 else:
     tests = stack(drift, "name").drop(columns=["first", "second"])
     of_domains = tests["name"] != EVERY
@@ -238,7 +292,7 @@ else:
     )
 
 # %% [markdown]
-# ## 4. Which gamma should you try?
+# ## 5. Which gamma should you try?
 # At T = 0 an accepted token is a **hit** of the draft, and the token after a rejection is a
 # **miss**. Both would be so under any gamma. Only the token after a fully accepted draft is
 # unknown. If all unknown tokens are misses, another gamma has its fewest tokens per target pass; if
@@ -261,10 +315,15 @@ else:
 #
 # All this holds for chains of a draft model at T = 0. A log does not show what drafted, so the
 # parameters `drafts` and `temperature` say it. A server does not say when its passes without a
-# draft were; their tokens count at the end of the answer, and the bounds are approximate.
+# draft were; their tokens count at the end of the answer, and the bounds are approximate. A log
+# without the order of its passes does not say which of them follow each other. Its lower bound is
+# the same, its upper bound is higher. Both are exact where $\gamma + 1$ divides $g + 1$, because
+# blocks end there whatever follows.
 
 # %%
 reason = log_gammas.why_no_bounds(passes, drafts, temperature)
+if whole.about == SETTINGS:
+    reason = f"Each setting is one number. {log_gammas.NO_OTHER}"
 if reason:
     ctx.say(reason)
 
@@ -272,7 +331,9 @@ if reason:
 # The positions of the first answer: `h` for a hit, `m` for a miss, `?` for unknown.
 
 # %% tags=["by-hand"]
-if not reason:
+if not reason and not is_ordered:
+    print("The log has no order of its passes.")
+elif not reason:
     of_first = passes[passes["prompt_id"] == passes["prompt_id"].iloc[0]]
     text = ""
     for one in of_first[of_first["turn"] == 0].itertuples():
@@ -373,7 +434,7 @@ if not reason and len(judged) > 1:
     )
 
 # %% [markdown]
-# ## 5. The options for your server
+# ## 6. The options for your server
 # These lines make a server draft the gamma to try. A log names no models, so TARGET and DRAFT stand
 # for yours. For other engines use `python -m speclab export FOLDER --for ENGINE --c 0.05` with the
 # folder of a log.
@@ -390,7 +451,10 @@ else:
     print(export.commands_of_log(engine, int(gamma)))
 
 # %%
-answer = f"The log's requests emit {tau:.1f} tokens per target pass. "
+answer = f"The log's {whole.about}s emit {tau:.1f} tokens per target pass. "
+if whole.about == SETTINGS:
+    ends = listed.frame["estimate"].min(), listed.frame["estimate"].max()
+    answer = f"The log's settings emit {ends[0]:.1f} to {ends[1]:.1f} tokens per target pass. "
 if table is None:
     answer += "The log cannot say which other gamma would be faster."
 else:

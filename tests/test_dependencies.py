@@ -47,6 +47,7 @@ PURE = (
     "logs.readers",
     "logs.logs",
     "logs.log_summary",
+    "logs.log_compare",
     "logs.log_gammas",
     "logs.author_records",
     "explore.trace_data",

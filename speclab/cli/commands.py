@@ -292,18 +292,20 @@ def _decode(
 def _log(
     files,
     *,
-    out,
+    out=None,
     format_="",
     prompts=None,
     drafted="",
     part="",
     force=False,
 ):
-    """Read the log of a server and save its acceptance as a folder.
+    """Read the log of a server and save its acceptance as a folder, or compare two logs.
 
     Each of the FILES holds what was drafted and accepted: JSON, a table, the text that a server
     prints, or its counters, plain or as .gz. data/engines/README.md describes the formats. The
     folder holds numbers, request ids and domains, and no text.
+
+    Without --out two logs of the same prompts are compared. Each is a file, or such a folder.
 
     out: Folder for the log.
 
@@ -319,8 +321,16 @@ def _log(
     force: Replace the log in the folder --out.
     """
     from speclab.logs import logs
+    from speclab.logs.log_compare import compared_lines
     from speclab.logs.log_summary import summary_lines
 
+    if out is None:
+        if len(files) != 2:
+            raise ValueError("name --out for the log's folder, or two logs to compare them")
+        options = (format_, prompts or "", drafted, part)
+        both = [logs.opened(file, *(() if file.is_dir() else options)) for file in files]
+        echo(*compared_lines(dict(zip(map(str, files), both, strict=True))))
+        return
     logs.refuse_folder(out, force)
     domains = logs.domains_of(prompts) if prompts else None
     found = logs.read_log(files, format_, domains, drafted, part)

@@ -156,10 +156,10 @@ def known(*values: float) -> float:
 
 def rows_of(counts: Counts, drafts: float, accepted: float) -> Rows:
     """The `rows` of a histogram (dense, sparse, or for each length of a draft) or of shares by
-    position; none if there is none, or if it does not add up to the totals. Drafts have one length
-    where this explains all drafted tokens.
+    position; empty if the log has neither, or if they do not add up to the totals. Drafts have one
+    length where this explains all drafted tokens.
     """
-    shares = [1.0, *counts.shares, 0.0]
+    shares = [1.0, *counts.shares, 0.0] if counts.shares else ()
     cells = counts.histogram or [drafts * (one - after) for one, after in pairwise(shares)]
     length = known(counts.length, len(cells) - 1)
     is_whole = abs(counts.drafted - length * drafts) < 0.5
@@ -173,7 +173,7 @@ def rows_of(counts: Counts, drafts: float, accepted: float) -> Rows:
     totals = sum(n for *_, n in rows), sum(a * n for _, a, n in rows)
     slack = 0.5 + 0.0006 * len(shares) * drafts if counts.shares else 0.01  # of three decimals
     fits = all(n > 0 and not a > min(LONGEST, k) for k, a, n in rows)
-    return rows if fits and np.allclose(totals, (drafts, accepted), 0, slack) else ()
+    return rows if rows and fits and np.allclose(totals, (drafts, accepted), 0, slack) else ()
 
 
 def drafts_of(counts: Counts) -> float:
