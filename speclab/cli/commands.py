@@ -211,6 +211,7 @@ def _export(run, *, for_, c=None):
     from speclab.cost import Costs
     from speclab.lab import choose
     from speclab.logs import log_gammas, logs
+    from speclab.logs.readers import SETTINGS
     from speclab.study import timing_runs
 
     if logs.is_log(run):
@@ -219,7 +220,8 @@ def _export(run, *, for_, c=None):
                 f"{run} is a log, which names no models: --c must name the cost of a draft pass in "
                 "target passes"
             )
-        passes = logs.read_folder(run).passes
+        log = logs.read_folder(run)
+        passes = None if log.about == SETTINGS else log.passes
         if reason := log_gammas.why_no_bounds(passes):
             raise ValueError(f"{run}: {reason}")
         gamma, said = log_gammas.gamma_to_try(passes, Costs.assumed(c))

@@ -12,7 +12,7 @@ from speclab.logs.readers import REQUESTS
 from speclab.score import POOLED
 
 DEEPEST = 8  # the deepest depth that is compared
-ACCEPTED = score.ratio_of("accepted", "reached")
+ACCEPTED = score.ratio_of("accepted", "reached", "acceptance")
 
 
 def compared_lines(logs: Mapping[str, Log]) -> list[str]:
@@ -42,7 +42,9 @@ def compared_lines(logs: Mapping[str, Log]) -> list[str]:
     for depth in asked:
         one, other = (draws[name, depth][POOLED] for name in logs)
         row = draws.table({depth: other - one}).frame.iloc[0]
-        what = f"accepted at depth {depth}, if all above were" if depth else PER_PASS.name
+        what = (
+            f"accepted at depth {depth}, if all above were" if depth else "tokens per target pass"
+        )
         difference = cell(row.estimate, row.low, row.high, 2)
         lines.append(f"  {what}: {one[0]:.2f}, {other[0]:.2f}, {difference}")
     lines += [TOTALS] * (len(asked) == 1)
