@@ -50,7 +50,7 @@ env: $(READY) ## make the environment .venv from requirements.lock
 reproduce: $(READY) ## run the notebooks whose results may have changed; PROFILE=name NOTEBOOKS="02 05" SET="prompts_per_domain=10 seed=1" PARAMETERS="'name=a value with spaces'" OUT=folder WORKERS=2 STYLE=paper.mplstyle
 	@exec "$(PY)" -m speclab reproduce --fetch --profile "$(PROFILE)" --out "$(OUT)" --workers "$(WORKERS)" $(NOTEBOOKS:%=--notebook '%') --SET "$$SET" --PARAMETERS "$$PARAMETERS"
 
-pair: $(READY) ## download, and convert if needed, the models of PROFILE (smollm: 93 MB, once)
+pair: $(READY) ## download, and convert if needed, the models of PROFILE (smollm: 93 MB, qwen-coder: 1.1 GB; once)
 	@"$(PY)" -m speclab pair --profile "$(PROFILE)"
 
 test: export OMP_NUM_THREADS = 1

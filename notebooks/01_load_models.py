@@ -17,8 +17,8 @@ sample_text: str = "Solving 7x - 15 for x is unbelievably simple."  # any; shown
 wanted: int = 2  # 0 to 16; section 3 shows a tree with this number of accepted tokens
 # the rest is for section 6, which decodes a prompt of yours
 prompt: str = "How many apples are left if Tom has 12 apples and eats 5?"  # any
-# greedy for temperature 0, one of the others above it
-rule: str = "greedy"  # one of greedy, rejection, point-mass, without-replacement
+# greedy for temperature 0; above it rejection, point-mass, without-replacement, block, exact-match
+rule: str = "greedy"  # any; one of these names
 shape: str = "chain:4"  # any; such as tree:3,2,8, dynamic:4,4,8 or plain
 temperature: float = 0.0  # 0 to 10
 new_tokens: int = 64  # 1 to 65536; at most this many tokens are written
@@ -48,6 +48,7 @@ from speclab.study import prompts, runs
 from speclab import replay, score
 from speclab.estimates import counted
 from speclab.explore import page
+from speclab.models import vocabularies
 from speclab.models.folder import ModelFolder
 from speclab.study.profiles import with_head
 from speclab.show import drawings, notebook, pictures
@@ -61,14 +62,14 @@ run = runs.load_or_record(settings.replace(temperature=0.0), "greedy")
 tree = settings.tree  # the shape of what the draft proposes
 
 # %% [markdown]
-# A pair consists of two language models with one vocabulary. The small one, the **draft**, proposes
-# tokens. The large one, the **target**, checks all of them in one pass and adds one token of its
-# own. The text is the one that the target would write alone, but it takes fewer target passes.
+# A pair consists of two language models. The small one, the **draft**, proposes tokens. The large
+# one, the **target**, checks all of them in one pass and adds one token of its own. The text is the
+# one that the target would write alone, but it takes fewer target passes.
 #
 # ## 1. Which two models?
 # Both models give, for any text so far, a probability of each possible next token: $q(x)$ is the
-# draft's, $p(x)$ the target's. A proposal is the number of a token, so both must count tokens
-# alike.
+# draft's, $p(x)$ the target's. A proposal is the number of a token, so a draft can propose a token
+# only if both models have it.
 
 # %%
 names = ["parameters", "layers", "width", "heads", "dtype", "device", "kernel"]
@@ -88,25 +89,41 @@ ctx.say(
 )
 
 # %% [markdown]
-# A draft that cannot propose every token is **trimmed**, which makes it faster. All other tokens
-# have $q = 0$. The target adds them itself, so its text does not change.
+# A draft that cannot propose every token is **trimmed**, which makes it faster, or has another
+# vocabulary than the target. All other tokens have $q = 0$ and the target adds them itself, so the
+# text stays the target's ([TLI](https://arxiv.org/abs/2502.05202)).
 #
 # ## 2. What do the models read?
 # A tokenizer divides text into pieces, and each piece has a number. The models see only these
 # numbers. Below, ␣ stands for a space, ⏎ for a line end, and � for a part of a character.
 
 # %%
-tokenizer = ModelFolder.fetched(settings.target, weights=False).tokenizer
+both_specs = settings.target, settings.draft
+of_target, of_draft = (ModelFolder.fetched(spec, weights=False) for spec in both_specs)
+tokenizer = of_target.tokenizer
 
 
-def pieces(ids):
+def pieces(ids, tokenizer=tokenizer):
     """Each token as a reader can see it."""
     return [pictures.visible(tokenizer.decode([int(token)])) for token in ids]
 
 
 ids = tokenizer(sample_text)["input_ids"]
+reading, spelling = {"token": pieces(ids), "number": ids}, None
+if not of_draft.is_head:  # a trained head has its target's vocabulary
+    own, sizes = of_draft.tokenizer, (of_target.text.vocab_size, of_draft.text.vocab_size)
+    spelling = vocabularies.spelling_of(tokenizer, own, sizes)  # None: one vocabulary
+if spelling:
+    ctx.say(
+        "The draft has a vocabulary of its own. It reads a common token as one token, and any "
+        "other token as its own tokens for the same bytes."
+    )
+    spelled, common = spelling
+    reading["common"] = [token in common for token in ids]
+    reading["the draft reads"] = [" ".join(pieces(spelled[token], own)) for token in ids]
+    reading["its numbers"] = [", ".join(map(str, spelled[token])) for token in ids]
 ctx.say(f"`{sample_text}` has {counted(len(ids), 'token')}:")
-notebook.show_table(pd.DataFrame([pieces(ids), ids], ["token", "number"]).T)
+notebook.show_table(pd.DataFrame.from_dict(reading, "index").T)
 
 # %% [markdown]
 # The runs of this kit hold the target's own text for every prompt, and at every position a tree of

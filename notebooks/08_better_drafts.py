@@ -21,8 +21,8 @@
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# bits per weight of the target's quantised copies
-bit_widths: list = [8, 4, 3]  # one of 2, 3, 4, 8
+# bits per weight of the target's quantised copies; [0]: no copy
+bit_widths: list = [8, 4, 3]  # one of 0, 2, 3, 4, 8
 calibration_rows: int = 32  # 1 to 10000; texts of the target that GPTQ is calibrated on
 # composed prompts from which the calibration texts start
 calibration_prompts_per_domain: int = 100  # 1 to 10000
@@ -45,6 +45,9 @@ from speclab.cli import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
@@ -74,6 +77,7 @@ READS = [
 # %% [markdown]
 # ## 1. The drafts
 # * **own draft**: the small model of the pair.
+# * **further drafts**: those that the profile lists (`drafts`), by the names of their folders.
 # * **INT4 self-draft**: the target in 4 bits per weight, rounded by GPTQ so that the outputs of its
 #   layers change little on some of its own texts.
 # * **forward-kl draft** and others: the pair's own draft, trained further (section 4).
@@ -137,6 +141,7 @@ notebook.show_table(rows[columns].head(2))
 
 # %% [markdown]
 # ### Drafts that run now, and drafts that were recorded
+# Each draft runs once along the recorded texts. The target writes nothing again.
 
 
 # %%
@@ -159,6 +164,16 @@ def add_recorded(label, its_facts, by_kind):
 
 
 # %% [markdown]
+# **Further drafts.** A name has as many parts of the path as tell the drafts apart.
+
+# %%
+parts = [Path(spec.path).parts for spec in settings.drafts]
+ends = (["/".join(part[-count:]) for part in parts] for count in range(1, 1000))
+names = next(names for names in ends if len({*names}) == len(names))
+for label, spec in zip(names, settings.drafts, strict=True):
+    add(label, candidates.load_candidate("further draft", pair, settings, spec))
+
+# %% [markdown]
 # **The target in fewer bits.** We judge a float32 copy with exactly the quantised weights, because
 # packed kernels on a CPU round differently for every shape of pass.
 
@@ -167,7 +182,7 @@ calibration = quantise.calibration_of(
     pair, settings, calibration_prompts_per_domain, calibration_seed, calibration_rows
 )
 folder = pair.target.folder.path
-for bits in bit_widths:
+for bits in filter(None, bit_widths):
     label = f"INT{bits} self-draft"
     if copy := shipped.recorded_draft(*quantise.made_of(folder, calibration, bits)):
         size = {"weight_bytes": copy.weight_bytes}
@@ -178,7 +193,8 @@ for bits in bit_widths:
         ctx.say(f"There is no {label} here: {reason}.")
     else:
         made = quantise.quantised_copy(folder, candidates.WORK, calibration, bits)
-        add(label, candidates.load_candidate(label, pair, settings, made.plain))
+        spec = replace(settings.draft, path=str(made.plain), revision=None)
+        add(label, candidates.load_candidate(label, pair, settings, spec))
         facts[label] = facts[label] | {"weight_bytes": made.weight_bytes}
 
 # %% [markdown]
@@ -188,7 +204,8 @@ for bits in bit_widths:
 for made in shipped.shipped_drafts(pair):
     label = f"{made.family} draft"
     if label not in facts:
-        add(label, candidates.load_candidate(made.name, pair, settings, made.folder))
+        spec = replace(settings.draft, path=str(made.folder), revision=None)
+        add(label, candidates.load_candidate(made.name, pair, settings, spec))
 
 of_head = with_head(settings)
 head_runs = {name: of_head and runs.recorded_run(of_head, kind) for name, kind in kinds.items()}
@@ -333,8 +350,8 @@ ctx.table(
 # ## 3. Is the quantised target a good draft of itself?
 # The first advice of the article (*Speculative Decoding for Reasoning*, see
 # [00](00_by_hand.ipynb)) is to draft with the target itself in 4 bits, which is accepted "93 %
-# typically". It does not say what it counts. Compare the INT4 self-draft in the table above, which
-# counts best tokens.
+# typically". It does not say what it counts. Compare the INT4 self-draft in the table above, if
+# this pair has one. The table counts best tokens.
 #
 # ## 4. Does training on the target's own text help?
 # The article's second advice, and DistillSpec's (arXiv:2310.08461): a draft need not know the
@@ -346,8 +363,8 @@ ctx.table(
 
 # %%
 card = pair.draft.folder.path.parent / "card.json"
-# a head lies beside another draft's card
-has_log = card.is_file() and not pair.draft.by_start
+# a head, or a target that drafts for another one, lies beside the card of another draft
+has_log = card.is_file() and pair.draft.folder.path.name == "draft"
 phases = read_json(card, "`git checkout` brings it back").get("training") if has_log else None
 if phases:
     *_, before, last = phases.values()
@@ -500,7 +517,7 @@ if has_head and SECOND in sets:
 # %%
 agrees = first.at(set=OWN, domain=ALL).frame.set_index("draft")["estimate"]
 speeds = bounds.set_index("draft")["estimate"]
-called = {OWN_DRAFT: "the pair's own draft", LOOKUP: LOOKUP}
+called = {OWN_DRAFT: "the pair's own draft", LOOKUP: LOOKUP} | {one: f"`{one}`" for one in names}
 most, fastest = (called.get(each.idxmax(), f"the {each.idxmax()}") for each in (agrees, speeds))
 answer = (
     f"Of the drafts tried, {most} agrees most often ({100 * agrees.max():.0f} %). "

@@ -9,20 +9,21 @@
 # %% [markdown]
 # # 13. Does it hold for large models and other methods?
 #
-# The other notebooks study one small pair of models. This one reads what verification accepted in
-# the runs of other people. The **atlas** comes with the kit: six methods on a target of 7 billion
+# This notebook puts the kit's pairs side by side, and reads what verification accepted in the runs
+# of other people. The **atlas** comes with the kit: six methods on a target of 7 billion
 # parameters, and targets of up to 70 billion. The records of SpecDecode-Bench
 # ([arXiv:2601.11580](https://arxiv.org/abs/2601.11580), Llama-3.1-8B-Instruct) have to be fetched
-# once with `python -m speclab fetch specdecode-bench` (9 MB). Without them sections 5 to 7 are left
+# once with `python -m speclab fetch specdecode-bench` (9 MB). Without them sections 6 to 8 are left
 # out.
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* `data/atlas`, and the fetched
-# files or those in SPECLAB_TRACES, whatever the profile · *writes* `figures/public/13/`.
+# *Runs on* any machine · *minutes* one on 2 cores · *reads* `data/traces` and `data/atlas`, and the
+# fetched files or those in SPECLAB_TRACES, whatever the profile · *writes* `figures/public/13/`.
 
 # %% tags=["parameters"]
 # a name from notebooks/profiles, or a YAML file; it does not change the public runs
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+pairs: list = ["smollm", "qwen-coder"]  # any; pairs with runs in data/traces
 permutations: int = 2000  # 200 to 100000; of the prompts between the tasks
 deepest: int = 8  # 3 to 16; the deepest depth of depth.csv
 # gammas of the chains on Llama-3.1-8B
@@ -47,27 +48,191 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from speclab.logs import passes
-from speclab import score, stats
+from speclab import replay, score, stats
 from speclab.logs import atlas
-from speclab.lab import choose, combined
+from speclab.lab import bins, choose, combined
 from speclab.logs import specdecode_bench as traces
 from speclab.lab.significance import holm
 from speclab.copying import MOST
+from speclab.cost import Costs
 from speclab.estimates import Estimates, stack
+from speclab.place import ROOT
 from speclab.replay import prompt_sums
 from speclab.score import ALL, POOLED
 from speclab.show import drawings, notebook
+from speclab.study import runs
 from speclab.lab.starts import replay_starts, sums_of_starts
 
 RUNS = []
-READS = ["data/atlas"]
 
 # %%
 ctx = notebook.start("13_public_runs", profile, overrides)
 answers = atlas.answers()
 
 # %% [markdown]
-# ## 1. What is in the atlas?
+# ## 1. Does it hold on the kit's own pairs?
+# Two targets wrote texts to the same prompts at temperature 0. For `smollm` we trained the draft.
+# For `qwen-coder` nobody did: the target of `smollm` drafts for Qwen2.5-Coder-1.5B-Instruct, which
+# has another vocabulary. We ask four questions of each pair.
+#
+# * Is math easier to draft than chat ([02](02_gamma_sweep.ipynb))? We compare the tokens per target
+#   pass with four drafted tokens.
+# * Is the draft surer of accepted than of rejected tokens ([05](05_entropy_correlation.ipynb))? The
+#   AUC says how often.
+# * Is depth the cause if acceptance rises with it ([04](04_depth_profile.ipynb))? We compare third
+#   tokens with first tokens of new blocks at the same places.
+# * Is one setting for all enough ([09](09_budgets_and_routing.ipynb))? We cross-fit the gain of a
+#   setting per domain. Here a draft pass costs a tenth of a target pass, and a target pass over
+#   several tokens costs as much as over one.
+
+# %%
+recorded = {}
+for pair in pairs:
+    folder = ROOT / "data/traces" / pair / "greedy"
+    if (folder / "manifest.json").is_file():
+        recorded[pair] = runs.load_run(folder)
+    else:
+        ctx.say(f"`{pair}` is left out: `data/traces` has no greedy run of it.")
+
+# %%
+TEXT = ["prompt_id", "domain"]
+PLACE = [*TEXT, "position"]
+
+
+def surer_pairs(trace):
+    """By text: pairs of an accepted and a rejected token, and in how many of them (`right`) the
+    draft was surer of the accepted one. A tie counts half.
+    """
+    known = bins.signals(trace).assign(size=1)
+    known["ranks"] = known["hit"] * known.groupby("prompt_id")["confidence"].rank()
+    sums = known.groupby(TEXT, sort=False)[["ranks", "hit", "size"]].sum().reset_index()
+    # a rank counts the tokens that are less sure; we leave out those that were accepted themselves
+    sums = sums.eval("right = ranks - hit * (hit + 1) / 2")
+    return sums.eval("pairs = hit * (size - hit)")
+
+
+def third_tokens(run):
+    """Third tokens that a greedy decoder tests. `change`: whether each is accepted (1 or 0), minus
+    whether the first token of a new block at that place is.
+    """
+    blocks = replay.replay(run.trace, 3).query("remaining > 3 and survival_2 == 1")
+    tested = run.nodes.query("best_path and depth == 3")
+    tested = blocks.eval("position = start").merge(tested, on=PLACE)
+    both = tested.merge(run.trace.eval("position = position - 2"), on=PLACE)
+    return both.eval("change = 1 * (target_rank == 0) - hit")
+
+
+def speeds_of(run):
+    """Speed-up with one setting for all prompts (`one`) and with a setting per domain (`each`)."""
+    limit = run.manifest["profile"]["max_new_tokens"]
+    settings = choose.settings_up_to(8, 8)  # as 09
+    counts = choose.block_counts(run.trace, settings, max_new_tokens=limit)
+    costs = choose.prompt_costs(counts, settings, Costs.assumed(0.1))
+    of_none = dict.fromkeys(costs.prompts["prompt_id"], choose.UNKNOWN)
+    return choose.speeds({"one": choose.fit(costs, of_none), "each": choose.fit(costs)})
+
+
+# %%
+TOKENS, LEAD = "tokens per target pass", "math minus chat"
+SURER, GAIN = "AUC of the draft's confidence", "gain of a setting per domain"
+RISE, SAME = "depth 3 minus depth 1", "depth 3 minus new block"
+
+
+def measured(run):
+    """The five numbers of a pair by domain, over resamples of its prompts."""
+    sums = prompt_sums(replay.replay(run.trace, 4))
+    with_room = prompt_sums(replay.replay(run.trace, 3), "room")
+    questions = {
+        TOKENS: (sums, score.ratio_of("emitted", "blocks")),
+        SURER: (surer_pairs(run.trace), score.ratio_of("right", "pairs")),
+        "a": (with_room, score.block_estimators()["accept_by_depth"]),
+    }
+    draws, speed = stats.jointly(questions), speeds_of(run)
+    lead = draws[TOKENS]["math"] - draws[TOKENS]["chat"]
+    numbers = {
+        TOKENS: draws[TOKENS].assign(**{LEAD: lead}),
+        SURER: draws[SURER],
+        RISE: draws["a[3]"] - draws["a[1]"],
+        GAIN: speed["each"] / speed["one"] - 1,
+    }
+    same = stats.jointly({SAME: (third_tokens(run), score.mean_of("change"))})
+    return pd.concat([draws.table(numbers, "number").frame, same.table(key="number").frame])
+
+
+# %%
+if recorded:
+    of_pairs = {pair: measured(run) for pair, run in recorded.items()}
+    of_pairs = Estimates.stacked(of_pairs, "pair").without(domain=POOLED)
+    ctx.export(of_pairs, "pairs")
+    ctx.plot(
+        of_pairs.at(number=TOKENS).without(domain=[ALL, LEAD]),
+        x="domain",
+        hue="pair",
+        kind="points",
+        y=TOKENS,
+        reference={"plain decoding": 1},
+        slug="pairs-tokens",
+        title="Tokens per target pass of each pair by domain",
+        caption="Four drafted tokens. If the pairs agree, their points rise and fall together. "
+        "Bars: intervals over prompts.",
+    )
+
+# %% [markdown]
+# A finding **holds** if the whole interval lies in the region *holds if*, and does **not** if the
+# whole interval lies outside. Else it is **open**. The regions come from `smollm`, so only other
+# pairs test them.
+
+# %%
+COLUMNS = ["finding", "number", "domain", "holds if", "least", "most", "digits", "unit"]
+FINDINGS = [
+    ("math is easier than chat", TOKENS, LEAD, "lead above 0.1 tokens", 0.1, np.inf, 2, ""),
+    ("the draft knows when it fails", SURER, ALL, "AUC above 60 %", 0.6, np.inf, 0, "%"),
+    ("acceptance rises with depth", RISE, ALL, "rise above 0 points", 0, np.inf, 0, "points"),
+    (
+        "depth is not the cause",
+        SAME,
+        ALL,
+        "within 1 point of a new block",
+        -0.01,
+        0.01,
+        1,
+        "points",
+    ),
+    ("one setting is enough", GAIN, ALL, "gain below 1 %", -np.inf, 0.01, 1, "%"),
+]
+
+
+def judged(of_pairs):
+    """Each finding's number on each pair, whether it holds there, and both as a `cell`."""
+    table = pd.DataFrame(FINDINGS, columns=COLUMNS).merge(of_pairs.frame, on=["number", "domain"])
+    is_inside = table.eval("least <= low and high <= most")
+    is_outside = table.eval("high < least or most < low")
+    table["verdict"] = np.select([is_outside, is_inside], ["not", "holds"], "open")
+    shown = table[[*stats.NUMBERS, "digits", "unit"]].itertuples(index=False)
+    table["cell"] = [stats.cell(*numbers) for numbers in shown]
+    table["cell"] += ", " + table["verdict"]
+    return table
+
+
+# %%
+if recorded:
+    findings = judged(of_pairs)
+    page = findings.set_index(["finding", "holds if", "pair"])["cell"].unstack(sort=False)
+    is_held = (findings["verdict"] == "holds").groupby(findings["finding"], sort=False).all()
+    page["holds on all"] = is_held.to_numpy()
+    ctx.table(
+        findings[["finding", "number", "holds if", "pair", *stats.NUMBERS, "verdict"]],
+        "what-holds",
+        cells=page.reset_index(),
+        caption="What holds on each pair and on all of them",
+        is_wide=True,
+    )
+
+# %% [markdown]
+# An ordinary draft reads only the text, also if its tokens are translated. So depth cannot be the
+# cause, and a difference would be an error of the records. The answer does not count this row.
+#
+# ## 2. What is in the atlas?
 # A row is an answer of a run: the tokens it emitted, the target passes it took, and how many
 # drafted tokens each pass accepted. `atlas.runs()` lists the runs, and `data/atlas/README.md` names
 # the sources. The **tokens per target pass** are all tokens over all passes; plain decoding has 1.
@@ -106,7 +271,7 @@ of_runs = Estimates(stack(of_runs, ["run", "method", "target", "set"])).at(domai
 ctx.export(of_runs.frame.drop(columns=["domain", "estimator"]), "runs")  # all runs together
 
 # %% [markdown]
-# ## 2. Does the task matter?
+# ## 3. Does the task matter?
 # Six methods ran on all of Spec-Bench with Vicuna-7B. SpS is a small draft model. EAGLE and Medusa
 # train heads on the target. PLD copies from the text. Lookahead and Token Recycling reuse the
 # target's own guesses. The figure divides a method's tokens per target pass on a task by the mean
@@ -185,7 +350,7 @@ ctx.table(
 )
 
 # %% [markdown]
-# ## 3. Do the methods share one order of the tasks?
+# ## 4. Do the methods share one order of the tasks?
 # **Kendall's W** measures how far $m$ orders of $D$ tasks agree. With $R_t$ the sum of the ranks of
 # task $t$ over the methods,
 #
@@ -194,7 +359,7 @@ ctx.table(
 # It is 1 if all orders are the same. Three things can raise it: one order of the tasks, chance, and
 # the prompts, which the methods share. So we compare W with **unrelated orders**: each method keeps
 # the effects of its tasks, but they are dealt to the tasks at random, for each method by itself.
-# Prompts are resampled for all methods together. (Section 2 has rejected that no task matters.)
+# Prompts are resampled for all methods together. (Section 3 has rejected that no task matters.)
 
 
 # %%
@@ -270,7 +435,7 @@ ctx.table(
 # prompts each). REST copies from a datastore. Medusa's runs there are not lossless: they accept
 # *typical* tokens.
 #
-# ## 4. Does acceptance rise with depth?
+# ## 5. Does acceptance rise with depth?
 # How often is the token at a depth accepted if all tokens above it were? Only passes count whose
 # draft and answer are long enough. In a tree any drafted token may continue the accepted path. A
 # pass in which PLD finds nothing to copy counts as rejected at depth 1.
@@ -292,22 +457,26 @@ for name, run in METHODS.items():
     change = (of_depth[3] - of_depth[1])[POOLED]
     changes[name] = of_depth.table({"change": change}, key="number")
 at_depths = Estimates.stacked(at_depths, "method")
-changes = Estimates.stacked(changes, "method").in_units("points")
-ctx.export(at_depths, "depth")
-
-# %%
-shown = changes.wide("method", "number").rename(columns={"change": "depth 3 minus depth 1"})
-for place, depth in enumerate((1, 3), start=1):
-    of_each = at_depths.at(depth=depth).frame["estimate"]
-    shown.insert(place, f"depth {depth}", [f"{100 * value:.0f} %" for value in of_each])
-ctx.table(changes, "depth-change", cells=shown, caption="Acceptance at depth 3 minus depth 1")
+changes = Estimates.stacked(changes, "method")
+ctx.plot(
+    at_depths,
+    x="depth",
+    hue="method",
+    limits=(0, 1),
+    y="accepted (%)",
+    slug="depth",
+    title="Acceptance by depth of each method",
+    caption="A line that rises shows a method whose long drafts stand at easy places. Bands: "
+    "intervals over prompts.",
+)
+ctx.export(changes, "depth-change")
 
 # %% [markdown]
 # Only drafts at easy places get deep ([04](04_depth_profile.ipynb)), which raises the numbers. The
 # drafts of EAGLE, Medusa and Token Recycling are trees with fewer candidates at greater depth,
 # which lowers them.
 #
-# ## 5. Llama-3.1-8B: tokens per target pass by request
+# ## 6. Llama-3.1-8B: tokens per target pass by request
 # The authors ran four prompt sets at temperature 0: gsm8k (school maths), cnn (summaries),
 # instructcoder (code edits) and sharegpt (chats). For each position of 1,410 texts they publish how
 # many drafted tokens the target accepts in a block that begins there (`starts`), for **EAGLE** and
@@ -322,7 +491,7 @@ if bench:
     ran_away = bench.texts.loc[bench.texts["ran_away"], "prompt_id"]
     ctx.record(ran_away=len(ran_away))
 else:
-    ctx.say(f"**Sections 5 to 7 are left out.** {traces.ABSENT}")
+    ctx.say(f"**Sections 6 to 8 are left out.** {traces.ABSENT}")
 
 # %% tags=["by-hand"]
 if bench:
@@ -388,7 +557,7 @@ if bench:
     )
 
 # %% [markdown]
-# ## 6. Llama-3.1-8B: what depth costs a head
+# ## 7. Llama-3.1-8B: what depth costs a head
 # EAGLE drafts a deep token from its own guesses. A new block that begins at the same place has the
 # target's states. With $a_d$ the acceptance at depth $d$ and $b_3$ that of the first token of a new
 # block at the places of depth 3,
@@ -432,7 +601,7 @@ if bench:
 # Drafts get deep where the text is easy, as with our pair, and a head loses most or all of it
 # again.
 #
-# ## 7. Llama-3.1-8B: EAGLE and copies together
+# ## 8. Llama-3.1-8B: EAGLE and copies together
 # Where at least $m$ of the last tokens occurred before, a block copies what followed them, up to 16
 # tokens; elsewhere EAGLE drafts a chain. We fit $m$ on one half of each set's prompts and judge it
 # on the other half. The **perfect choice** knows at each position which of the two gets further.
@@ -499,10 +668,14 @@ if first and orders["p_hardest"].iloc[0] < 0.05:
     shared += ", and on the order of the others" if rest else "; beyond that no order is shown"
 elif first:
     shared = "They agree on the order of the tasks"
+own = ""
+if len(recorded) > 1:
+    could_fail = is_held.drop("depth is not the cause")  # which an ordinary draft cannot break
+    own = f" Of our {len(could_fail)} findings, {could_fail.sum()} hold on all our pairs."
 ctx.answer(
     f"{'Yes' if everywhere else 'In part'}. The task matters for {'all ' * everywhere}{matters} "
     f"methods. {shared}. But acceptance falls with depth for {(verdicts == stats.BELOW).sum()} "
-    "methods."
+    f"methods.{own}"
 )
 
 # %% [markdown]

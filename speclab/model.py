@@ -61,12 +61,11 @@ class KVCache:
     def take(self, features: Tensor) -> None:
         """Take the target's features of the next tokens of the text, if the model is a head."""
 
-    def of_row(self, row: int, slots: list[int]) -> "KVCache":
-        """A cache of one text of the batch, with the tokens at `slots`."""
-        one = KVCache()
-        one.length = len(slots)
+    def of_row(self, row: int) -> "KVCache":
+        """A cache of one text of the batch, in the same memory."""
+        one = KVCache(self.capacity)
         for layer, parts in self.layers.items():
-            one.layers[layer] = [part[row : row + 1, :, slots] for part in parts]
+            one.layers[layer] = [part[row : row + 1] for part in parts]
         return one
 
     @torch.inference_mode()

@@ -93,7 +93,8 @@ def generate(
     passes: Passes | None = None,
 ) -> list[tuple[int, ...]]:
     """Continuations of several prompts at once by the target alone, greedy or sampled. The stop
-    token is included. passes: takes what `record_prompts` would otherwise compute again.
+    token is included. passes: takes what `record_prompts` would otherwise compute again (not
+    for a head, which needs the target's features).
 
     The uniforms depend only on (seed, prompt_id), so a sampled text does not depend on the other
     prompts of its batch. Raises NonFiniteProbability, and ValueError for prompt ids outside the
@@ -132,11 +133,11 @@ def generate(
     texts = [
         tuple(token for token in text if token >= 0) for text in torch.stack(written, 1).tolist()
     ]
-    if passes is not None:
+    if passes is not None and not model.taps:
         for row, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
-            slots = [*range(len(prompt.ids)), *range(longest, longest + len(text) - 1)]
-            above = torch.cat(states[: len(text)], 1)[row]
-            passes[prompt.prompt_id] = above, cache.of_row(row, slots)
+            own, above = cache.of_row(row), torch.cat(states[: len(text)], 1)[row]
+            own.keep(len(prompt.ids), [*range(longest, longest + len(text) - 1)])
+            passes[prompt.prompt_id] = above, own
     return texts
 
 
@@ -325,18 +326,6 @@ def _block_rows(
     return _stacked(chunks)
 
 
-def record_prompt(
-    pair: Pair,
-    prompt: EncodedPrompt,
-    continuation: tuple[int, ...],
-    tree: Tree,
-    sampling: Sampling,
-    max_packed_tokens: int = 2048,
-) -> Recorded:
-    """`record_prompts` of one prompt."""
-    return record_prompts(pair, [prompt], [continuation], tree, sampling, max_packed_tokens)[0]
-
-
 def record_prompts(
     pair: Pair,
     prompts: Sequence[EncodedPrompt],
@@ -350,8 +339,7 @@ def record_prompts(
     of prompts over given continuations. GLOSSARY.md defines the columns.
 
     For a head (`LanguageModel.by_start`) the trace also has block_ranks and block_q. passes: of
-    texts that `generate` has just written; used up here. (A head reads the texts again, because it
-    needs the target's features.)
+    texts that `generate` has just written; used up here.
 
     Memory: the weights, both caches of the prompts that share a pass, and one packed chunk of at
     most `max_packed_tokens` nodes. The result does not depend on the chunk size. Raises
@@ -366,12 +354,13 @@ def record_prompts(
     # how many prompts share their passes
     size = 1 if pair.draft.alone else max(1, trees // max(lengths))
     if size < len(prompts):
-        how = tree, sampling, max_packed_tokens, passes
-        first = record_prompts(pair, prompts[:size], texts[:size], *how)
-        return first + record_prompts(pair, prompts[size:], texts[size:], *how)
+        how, recorded = (tree, sampling, max_packed_tokens, passes), list[Recorded]()
+        for start in range(0, len(prompts), size):
+            some = slice(start, start + size)
+            recorded += record_prompts(pair, prompts[some], texts[some], *how)
+        return recorded
     # one pass of each model over each text; the last states predict its tokens
-    known = {} if passes is None or pair.draft.by_start else passes
-    read = []
+    known, read = passes or {}, []
     for prompt, text in zip(prompts, texts, strict=True):
         tokens = (*prompt.ids, *text[:-1])
         name = prompt.prompt_id

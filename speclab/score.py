@@ -213,26 +213,6 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> Array:
     return accepted
 
 
-def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
-    """accept_by_depth of the recorded trees' best path: how often the draft's best token is
-    accepted, given that its ancestors were. It takes all `nodes`. rule: as in `reach`, which also
-    says when the result is exact.
-
-    Every position counts as a possible start of a block, as if the text continued after its end. No
-    replay is needed.
-    """
-
-    def columns(nodes: pd.DataFrame) -> Array:
-        survived = reach(nodes, rule)[:, None] * _at_depth(nodes)
-        start = nodes["node"].to_numpy() == 1
-        return np.column_stack([start, survived]) * _on_best_path(nodes)
-
-    def value(sums: Array) -> Array:
-        return divide(sums[..., 1:], sums[..., :-1])
-
-    return Estimator("accept_by_depth, best path", columns, value, scalar=False)
-
-
 def block_estimators() -> dict[str, Estimator]:
     """survival_by_depth, accept_by_depth, mean_accepted, block_efficiency and draft_utilisation of
     blocks: of `replay.prompt_sums`, or of `replay.chain_sums`, which has no survival columns and so

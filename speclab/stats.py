@@ -89,13 +89,6 @@ class Resampling:
         """
         return min(self.counted.values())
 
-    @property
-    def by_row(self) -> Array:
-        """Numbers of prompts that set the intervals of the rows of `score.across`: each domain's
-        own number, then twice the smallest domain's.
-        """
-        return np.array([*self.counted.values(), self.fewest, self.fewest])
-
     def totals(self, columns: Array) -> Array:
         """Sums per prompt (prompts, k) of row values (rows, k)."""
         size = self.weights.shape[1]

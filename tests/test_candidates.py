@@ -4,7 +4,6 @@ that a quantised copy is calibrated on.
 
 import copy
 import dataclasses
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -38,7 +37,7 @@ def own(random_pair, profile, tmp_path_factory):
 @pytest.fixture(scope="module")
 def drafts(random_pair, profile):
     """A loaded draft and the target's first layer."""
-    loaded = candidates.load_candidate("loaded", random_pair, profile, Path(profile.draft.path))
+    loaded = candidates.load_candidate("loaded", random_pair, profile, profile.draft)
     return [loaded, candidates.first_layers(random_pair, profile, 1)]
 
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from conftest import edit_json
 from pretended import pretended
 
 from speclab.__main__ import main
@@ -33,7 +34,7 @@ def row_of(**changes):
 
 @pytest.mark.parametrize(
     ("free", "words"),
-    [(30e9, "ok  target: data/pairs/tiny/target on this machine, 0.02 GB"), (1e9, "4 bit or a s")],
+    [(30e9, "ok  target: data/pairs/tiny/target on this machine, 15.7 MB"), (1e9, "4 bit or a s")],
 )
 def test_the_memory_of_a_device_is_compared_with_the_size_of_the_files(free, words, monkeypatch):
     monkeypatch.setattr("speclab.models.pairs.free_bytes", lambda _: free)
@@ -60,6 +61,30 @@ def test_what_is_wrong_with_a_model_is_said_with_what_to_do(tmp_path, random_fol
     assert "config.json is damaged" in row_of(target=spec)
 
 
+def vocabularies_of(target, draft):
+    """The row about the vocabularies of two folders."""
+    specs = {"target": ModelSpec(str(target)), "draft": ModelSpec(str(draft))}
+    return answer("vocabularies", doctor.shared_tokens, TINY.replace(**specs))
+
+
+def test_what_two_models_share_is_said_without_weights(tmp_path, random_folders):
+    pairs = ROOT / "data/pairs"
+    tiny, smollm = pairs / "tiny/target", pairs / "smollm/target"
+    padded = tmp_path / "padded"  # the same tokenizer, and more ids
+    shutil.copytree(tiny, padded, ignore=shutil.ignore_patterns("*.safetensors"))
+    edit_json(padded / "config.json", vocab_size=4200)
+    assert vocabularies_of(padded, tiny) == "ok  vocabularies: both models share 4,096 ids"
+    row = vocabularies_of(smollm, pairs / "smollm/head")
+    assert row == "ok  vocabularies: a trained head has its target's"
+    row = vocabularies_of(pairs / "qwen-coder/target", smollm)
+    assert row.endswith("can propose 39,237 of the target's 151,936 tokens (two vocabularies)")
+    row = vocabularies_of(smollm, random_folders[0])
+    assert row.startswith("do  vocabularies: target and draft have different vocabularies, and the")
+    assert row.endswith(
+        "cannot be compared by their bytes\n    -> use a draft of the target's family"
+    )
+
+
 def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
     asked = ("torch>=99", "no-such-package", "torch>=2,<99")
     assert [satisfies(need) for need in asked] == [False, False, True]
@@ -78,7 +103,7 @@ def test_a_library_that_a_model_needs_and_that_does_not_load_is_said(
 ):
     monkeypatch.setattr(ModelFolder, trait, True)
     monkeypatch.setitem(sys.modules, package, None)
-    assert option in row_of()
+    assert option in answer("draft", doctor.model, TINY, "draft")
 
 
 def test_a_full_disk_is_said(monkeypatch):
@@ -108,7 +133,7 @@ def test_the_real_look_at_this_machine(capsys, monkeypatch):
     said = capsys.readouterr().out
     assert said.endswith("\n\ntiny: ready\n") and "pip check has " in said
     rows = [line[:9] for line in said.splitlines()[:-2]]
-    assert rows == ["ok  packa", "ok  targe", "ok  draft", "ok  disk:"]
+    assert rows == ["ok  packa", "ok  targe", "ok  draft", "ok  vocab", "ok  disk:"]
     assert main(["doctor", "--profile", "tiny", "--set", "max_new_tokens=2000"]) == 1
     said = capsys.readouterr().out
     assert said.count("\ndo  ") == 2 and said.endswith("tiny: 2 to do\n")

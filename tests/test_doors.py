@@ -23,7 +23,6 @@ import pytest
 from conftest import contents
 from test_faults import DAMAGES
 
-from speclab.cli import pair
 from speclab.cli.commands import cli, main
 from speclab.models import pairs
 from speclab.run import reproduce
@@ -360,12 +359,6 @@ def test_a_terminal_obeys_no_name_of_a_run(command, recorded, place, capsys):
 
 
 # ---- the machine ---------------------------------------------------------------------------------
-
-
-def test_the_source_of_weights(tmp_path):
-    (tmp_path / "source.json").write_text('{"wheel"')
-    with pytest.raises(ValueError, match=r"source\.json is damaged"):
-        pair.source_of(tmp_path)
 
 
 @pytest.mark.parametrize(

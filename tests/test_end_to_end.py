@@ -42,7 +42,7 @@ PARAMETERS = {
     "calibration_prompts_per_domain=4 judged_prompts_per_domain=5 max_gamma=4",
     "10_wall_clock": "prompts_per_domain_timed=1 new_tokens=12 pass_repeats=3 pass_tries=1 folds=2",
     "11_paper_audit": "beside=[]",
-    "13_public_runs": "permutations=200 deepest=3 gammas=[1,3]",
+    "13_public_runs": "permutations=200 deepest=3 gammas=[1,3] pairs=[tiny,smollm]",
     "14_your_log": "gammas=[1,4] most_requests=60",
 }
 AS_A_USER = "00_by_hand"  # others in kernels: test_jupyterlab, and the slow ones

@@ -12,8 +12,10 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 import yaml
-from conftest import edit_json
+from conftest import edit_json, save_random_llama
 from test_choose import COSTS, random_trace, trace_of
+from test_translated import DRAFT as OTHER
+from test_translated import TARGET as ONE
 
 from speclab.__main__ import main
 from speclab.cli import export
@@ -135,18 +137,35 @@ def of_printed(run, gamma):
     return made["target"], generate
 
 
-def test_the_printed_lines_of_transformers_write_the_recorded_greedy_texts(asking, tmp_path):
-    run, pair = record_run(asking, tmp_path / "run"), load_pair(asking)
+@pytest.fixture(scope="module")
+def two_vocabularies(short_profile, tmp_path_factory):
+    """A profile of two random models with the tokenizers of `test_translated`."""
+    root, profile = tmp_path_factory.mktemp("two"), short_profile.replace(max_new_tokens=16)
+    for seed, (name, tokenizer) in enumerate(zip(MODELS, (ONE, OTHER), strict=True)):
+        folder = save_random_llama(root / name, seed, len(tokenizer))
+        tokenizer.save_pretrained(folder)
+        profile = profile.replace(**{name: replace(profile.target, path=str(folder))})
+    return profile
+
+
+@pytest.mark.parametrize("name", ["asking", "two_vocabularies"])
+def test_the_printed_lines_of_transformers_write_the_recorded_greedy_texts(name, request, tmp_path):
+    profile = request.getfixturevalue(name)
+    run, pair = record_run(profile, tmp_path / "run"), load_pair(profile)
     target, generate = of_printed(run, 3)
     texts, read = texts_of(run), []
     target.register_forward_pre_hook(lambda *_: read.append(1))
-    for prompt in encoded_prompts(asking):
+    for prompt in encoded_prompts(profile):
         read.clear()
         text = generate(prompt)[0, len(prompt.ids) :].tolist()
         assert text == list(texts[prompt.prompt_id])
         shape = parse_shape("chain:3")
-        own = decode_prompt(pair, prompt, "greedy", shape, Sampling(), asking.max_new_tokens)
-        assert len(read) == own.target_passes, "the draft proposes what was recorded"
+        own = decode_prompt(pair, prompt, "greedy", shape, Sampling(), profile.max_new_tokens)
+        # of two vocabularies transformers drafts texts, and other ones
+        is_one = name == "asking"
+        assert len(read) == own.target_passes or not is_one, "the draft proposes what was recorded"
+    assert export.why_not(run, "transformers") == ""
+    assert ("own_vocabulary" in run.manifest["pair"]["draft"]) != is_one
 
 
 def test_the_printed_lines_of_transformers_sample_as_recorded(asking, tmp_path):
@@ -184,6 +203,45 @@ def test_a_draft_that_an_engine_cannot_use_is_refused(engine, qwen, tiny, capsys
     padded = export.why_not(qwen, engine)  # by 128 tokens
     assert ("151,936 tokens, the target's 152,064" in padded) == (engine not in SAID)
 
+
+# ---- two vocabularies ----------------------------------------------------------------------------
+
+
+def of_two(run, path="data/pairs/smollm/target", temperature=0.0, **facts):
+    """A run as if its draft, in the folder `path`, had another vocabulary than its target."""
+    run = copy.deepcopy(run)
+    run.manifest["profile"]["temperature"] = temperature
+    run.manifest["pair"]["shared_vocabulary"] = 151936
+    run.manifest["pair"]["draft"] |= {"path": path, "tokens_said": 39237} | facts
+    return run
+
+
+# why an engine cannot use a draft with another vocabulary, at T = 0 and above; "": it can
+OF_TWO = dict.fromkeys(export.ENGINES, ("its vocabulary is not the target's",) * 2)
+OF_TWO |= {"vllm": ("", ""), "transformers": ("", "mixes up q")}
+
+
+@pytest.mark.parametrize("engine", export.ENGINES)
+def test_which_engines_draft_with_another_vocabulary(engine, tiny):
+    for temperature, reason in zip((0.0, 0.7), OF_TWO[engine], strict=True):
+        run = of_two(tiny, temperature=temperature)
+        said = export.why_not(run, engine)
+        assert reason in said and bool(reason) == bool(said)
+        # of a draft that is not on this machine, a run says it
+        away = of_two(tiny, "not/here", temperature, own_vocabulary=49152)
+        assert export.why_not(away, engine) == said
+        is_told = ["use_heterogeneous_vocab" in export.commands(r, engine, 3) for r in (tiny, run)]
+        assert is_told == [False, engine == "vllm"]
+
+
+@pytest.mark.parametrize("engine", export.ENGINES)
+def test_no_engine_uses_a_trimmed_draft_whatever_its_vocabulary(engine, tiny):
+    trimmed = of_two(tiny, "data/pairs/smollm/draft", own_vocabulary=49152)
+    for run in (trimmed, of_two(tiny, "not/here")):
+        assert "39,237 of 151,936 tokens, in speclab's own" in export.why_not(run, engine)
+
+
+# ---- trained heads -------------------------------------------------------------------------------
 
 SAID_OF_HEAD = {
     "vllm": f"serve data/pairs/smollm/target {OWN} --speculative-config "

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import save_random_llama, save_trimmed_draft
+from toy import record_prompt
 
 from speclab.models import model, pairs
 from speclab.plain import ModelSpec
-from speclab.record import generate, record_prompt
+from speclab.record import generate
 from speclab.sampling import Sampling
 from speclab.study import runs
 from speclab.study.pairs import load_pair

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from pretended import pretended
+from toy import record_prompt
 
 from speclab import draft, record, verify
 from speclab.decode import decode_prompt
@@ -35,6 +36,9 @@ CASES = [
     ("point-mass", "tree:3,2,8", CUT, 3 + 2 + 6 + 1),
     ("point-mass", "dynamic:4,4,8", WARM, 4 + 2 + 8 + 1),
     ("without-replacement", "tree:3,2,8", WARM, 3 + 4 + 6 + 1),
+    # one per level, four for checks, and block's ratios, chances and token
+    ("block", "chain:4", CUT, 4 + 4 + 3),
+    ("exact-match", "chain:4", WARM, 4 + 2 + 1),
 ]
 PLACES = [("cuda:0", "cuda:0"), ("cuda:0", "cuda:1"), ("cuda:0", "cpu"), ("cpu", "cuda:0")]
 TOLERANCE = 1e-4  # the GPU's path rounds otherwise than the CPU's (seen: 2e-5)
@@ -70,7 +74,7 @@ def test_texts_and_records_are_those_of_the_cpu(target, drafter, tiny_pair, prom
         given = pair.target, prompts[:2], 6, pair.stop_ids
         texts = [record.generate(*given, sampling, 3) for sampling in (GREEDY, CUT)]
         records = [
-            record.record_prompt(pair, prompts[0], texts[0][0], static_tree(3, 2, 8), s, 16)
+            record_prompt(pair, prompts[0], texts[0][0], static_tree(3, 2, 8), s, 16)
             for s in (GREEDY, WARM, CUT)
         ]
         return texts, decoded(pair, prompts[0], cases, gpu), records
@@ -128,7 +132,7 @@ def test_each_planted_bug_is_found_and_nothing_else(bug, monkeypatch, prompts):
             monkeypatch.setattr(*BUGS[bug])
         try:
             decoded(pair, prompts[0], (CASES[2], CASES[-1]))
-            record.record_prompt(pair, prompts[0], (5, 6), chain(2), GREEDY)
+            record_prompt(pair, prompts[0], (5, 6), chain(2), GREEDY)
         except RuntimeError as error:
             assert bug and ("same device" in str(error) or bug in str(error))
         else:

@@ -9,10 +9,10 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 from scipy.stats import entropy
-from toy import let_nodes_see_their_cousins, record_block, table_of, toy_pair
+from toy import let_nodes_see_their_cousins, record_block, record_prompt, table_of, toy_pair
 
 from speclab.plain import EncodedPrompt
-from speclab.record import generate, record_prompt, record_prompts
+from speclab.record import generate, record_prompts
 from speclab.sampling import NonFiniteProbability, Sampling
 from speclab.tree import PLAIN, chain, static_tree
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from speclab import score
+from speclab.lab.published import best_path_accept_by_depth
 from speclab.plain import DOMAINS
 
 PARENT, RANK, DEPTH = ([0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 0, 1, 0, 1, 0, 1], [1, 1, 2, 2, 2, 2, 3, 3])
@@ -104,7 +105,7 @@ def test_walks_by_hand():
     assert score.reach(nodes).tolist() == [1, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
     by_depth = pd.Series(score.reach(nodes, "point-mass")).groupby(nodes["depth"]).sum()
     assert by_depth.to_numpy() / 2 == pytest.approx([0.75, 0.425, 0.0125])
-    greedy, point_mass = map(score.best_path_accept_by_depth, ("greedy", "point-mass"))
+    greedy, point_mass = map(best_path_accept_by_depth, ("greedy", "point-mass"))
     assert_allclose(greedy(nodes), [0.5, 0, np.nan])
     assert_allclose(point_mass(nodes), [0.25, 0.1, 0.5])
 

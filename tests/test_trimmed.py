@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from test_decode import assert_equal_to_plain_and_replay, assert_plain
 from test_record import assert_columns, assert_equal_records, prompts_of
 from test_verify import assert_lossless, kit_step
-from toy import WORDS, record_block, toy_pair
+from toy import WORDS, record_block, record_prompt, toy_pair
 
 from speclab.decode import decode
 from speclab.models import trimmed
@@ -19,7 +19,6 @@ from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody
 from speclab.models.pairs import load_model
 from speclab.plain import ModelSpec
-from speclab.record import record_prompt
 from speclab.sampling import Sampling, probabilities
 from speclab.shapes import parse_shape
 from speclab.study.pairs import load_pair

@@ -1,5 +1,5 @@
-"""Workers: whichever engine runs the blocks, the bytes are the same, and a worker killed in the
-middle loses nothing.
+"""Workers: whichever engine runs the blocks, the run is the same but for rounding, and a worker
+killed in the middle loses nothing.
 """
 
 import os
@@ -11,7 +11,8 @@ from functools import partial
 
 import psutil
 import pytest
-from conftest import edit_json, tables
+from conftest import edit_json
+from pandas.testing import assert_frame_equal
 
 from speclab.__main__ import main
 from speclab.cli.workers import engine_of, record_on_devices, record_on_ray
@@ -19,10 +20,10 @@ from speclab.study.recording import record_here
 from speclab.study.runs import RunError, record_run
 
 
-@pytest.fixture(scope="module")
-def whole(short_run):
-    """What the plain engine writes."""
-    return tables(short_run.folder)
+def assert_same(run, other):
+    """Equal tables: texts that are written in other groups are rounded otherwise."""
+    for name in ("trace", "nodes"):
+        assert_frame_equal(getattr(run, name), getattr(other, name), atol=1e-5)
 
 
 def children():
@@ -48,18 +49,19 @@ def kill_after_the_first_block(engine, wanted):
     return run
 
 
-def test_two_processes_write_the_same_bytes(short_profile, whole, tmp_path, capfd):
+def test_two_processes_write_the_same_run(short_profile, short_run, tmp_path, capfd):
     target = shutil.copytree(short_profile.target.path, tmp_path / "target")
     edit_json(target / "generation_config.json", repetition_penalty=1.1)  # is left out
     profile = short_profile.replace(target=replace(short_profile.target, path=str(target)))
     engine = partial(record_on_devices, devices=["cpu", "cpu"])
     run = record_run(profile, tmp_path / "run", engine=engine)
-    assert tables(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
+    assert_same(run, short_run)
+    assert run.manifest["peak_bytes"]["process"] > 0
     assert capfd.readouterr().out.count("asks for repetition_penalty=1.1") == 1
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_loses_nothing_that_was_done(short_profile, whole, tmp_path):
+def test_a_process_that_dies_loses_nothing_that_was_done(short_profile, short_run, tmp_path):
     dying = kill_after_the_first_block(partial(record_on_devices, devices=["cpu"]), "spawn_main")
     with pytest.raises(RunError, match="a worker died .*Finished blocks are kept"):
         record_run(short_profile, tmp_path, engine=dying)
@@ -72,7 +74,8 @@ def test_a_process_that_dies_loses_nothing_that_was_done(short_profile, whole, t
         return record_here(job, left)
 
     run = record_run(short_profile, tmp_path, engine=going_on)
-    assert len(asked) == 6 - done and tables(run.folder) == whole
+    assert len(asked) == 6 - done
+    assert_same(run, short_run)
 
 
 @pytest.fixture
@@ -93,12 +96,12 @@ def cluster(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(280)
-def test_a_local_ray_cluster_writes_the_same_bytes_when_a_worker_is_killed(
-    short_profile, whole, tmp_path, cluster
+def test_a_local_ray_cluster_writes_the_same_run_when_a_worker_is_killed(
+    short_profile, short_run, tmp_path, cluster
 ):
     killing = kill_after_the_first_block(partial(record_on_ray, workers=3), "ray::Worker")
     run = record_run(short_profile, tmp_path / "killed", engine=killing)
-    assert tables(run.folder) == whole, "Ray restarts the actor, which repeats its block"
+    assert_same(run, short_run)  # Ray restarts the actor, which repeats its block
 
 
 def test_what_this_machine_lacks_is_said_first(capsys, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import torch
 from speclab import record
 from speclab.model import Pair
 from speclab.models.model import Network
-from speclab.record import generate, record_prompt, record_prompts
+from speclab.record import generate, record_prompts
 from speclab.sampling import Sampling
 from speclab.tree import chain
 
@@ -100,6 +100,11 @@ def record_block(pair, prompts, tree, sampling, max_new_tokens, seed, max_packed
     recorded = record_prompts(pair, prompts, texts, tree, sampling, max_packed_tokens, passes)
     assert pair.draft.by_start or not passes, "used up"
     return recorded
+
+
+def record_prompt(pair, prompt, text, *how):
+    """The record of one prompt."""
+    return record_prompts(pair, [prompt], [text], *how)[0]
 
 
 def plain(pair, prompt, new):

@@ -5,6 +5,7 @@ The copy runs once over the texts on which the notebook tests drafts. data/draft
 contains its proposals at each position. Notebook 08 reads them and makes no copy.
 """
 
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from importlib.metadata import version
@@ -44,7 +45,8 @@ def main(name: str, bits: int, out: Path) -> None:
     numbers = [settings[key] for key in CALIBRATION]
     calibration = quantise.calibration_of(pair, profile, *numbers)
     made = quantise.quantised_copy(pair.target.folder.path, candidates.WORK, calibration, bits)
-    draft = candidates.load_candidate(name, pair, profile, made.plain)
+    spec = replace(profile.draft, path=str(made.plain), revision=None)
+    draft = candidates.load_candidate(name, pair, profile, spec)
     label, made_of = quantise.made_of(pair.target.folder.path, calibration, bits)
     folder, tables = out / name / shipped.name_of(label, *made_of), []
     for kind in ("greedy", "sampled"):

@@ -8,7 +8,7 @@ do'.
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from importlib import import_module
 from importlib.metadata import version
@@ -17,7 +17,7 @@ from typing import Any
 
 from speclab.cli.hosted import lacking, missing_package
 from speclab.models import hub
-from speclab.models.folder import check_torchvision
+from speclab.models.folder import ModelFolder, check_torchvision
 from speclab.plain import one_line
 from speclab.show.notebook import limit_threads, quiet
 from speclab.study.profiles import MODELS, ROOT, Profile
@@ -79,7 +79,7 @@ def model(profile: Profile, which: str) -> str:
     """
     from speclab.models.pairs import check_spec, device_of, free_bytes
 
-    spec = getattr(profile, which)
+    spec = profile.models[which]
     folder = check_spec(spec, profile.positions, which)
     if folder.quantised:
         import_module("gptqmodel")
@@ -94,14 +94,30 @@ def model(profile: Profile, which: str) -> str:
 
     # the memory of its device
     device = device_of(spec)
+    written = f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
     need, free = BESIDE_WEIGHTS * size + OF_PROCESS, free_bytes(device)
     said = (
-        f"{spec.path} {where}, {size / 1e9:.2f} GB. Recording needs about {need / 1e9:.1f} GB (a "
-        f"coarse estimate), {free / 1e9:.1f} GB are free on {device}"
+        f"{spec.path} {where}, {written}. Recording needs about {need / 1e9:.1f} GB (a coarse "
+        f"estimate), {free / 1e9:.1f} GB are free on {device}"
     )
     if need > free:
         raise ValueError(f"{said}; use another device, 4 bit or a smaller pair (--profile tiny)")
     return said
+
+
+def shared_tokens(profile: Profile) -> str:
+    """Which tokens can the draft propose? Tokenizers and settings say it."""
+    from speclab.models.vocabularies import spelling_of
+
+    target, draft = (ModelFolder.fetched(getattr(profile, m), weights=False) for m in MODELS)
+    if draft.is_head:
+        return "a trained head has its target's"
+    size, own = target.text.vocab_size, draft.text.vocab_size
+    found = spelling_of(target.tokenizer, draft.tokenizer, (size, own))
+    if found is None:
+        return f"both models share {min(size, own):,} ids"
+    common = len(found[1])
+    return f"the draft can propose {common:,} of the target's {size:,} tokens (two vocabularies)"
 
 
 def disk() -> str:
@@ -115,24 +131,17 @@ def disk() -> str:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-def examine(profile: Profile) -> Iterator[str]:
-    """The row of each question about a profile on this machine."""
-    import torch
-
-    yield answer("packages", packages)
-    for index in range(torch.cuda.device_count()):
-        yield answer(f"cuda:{index}", gpu, f"cuda:{index}")
-    for which in MODELS:
-        yield answer(which, model, profile, which)
-    yield answer("disk", disk)
-
-
 def report(profile: Profile) -> tuple[str, int]:
     """The table about a profile on this machine as text, and how many rows ask for something."""
+    import torch
+
     quiet()
     limit_threads()
     with redirect_stderr(StringIO()):  # notices of the libraries
-        rows = [*examine(profile)]
+        gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        rows = [answer("packages", packages), *(answer(name, gpu, name) for name in gpus)]
+        rows += [answer(which, model, profile, which) for which in profile.models]
+        rows += [answer("vocabularies", shared_tokens, profile), answer("disk", disk)]
     todo = sum(row.startswith("do") for row in rows)
     verdict = f"{todo} to do" if todo else "ready"
     return "\n".join([*rows, "", f"{profile.name}: {verdict}"]), todo

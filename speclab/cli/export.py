@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-from speclab.plain import Facts, shown
+from speclab.models.folder import ModelFolder
+from speclab.plain import Facts, ModelSpec, shown
 from speclab.study.profiles import MODELS, ROOT, load_profile
 from speclab.study.runs import Run, RunError, load_run, recorded_run
 
@@ -52,15 +53,10 @@ def word(value: object) -> str:
     return shlex.quote("./" * text.startswith("-") + text)
 
 
-def quoted(value: object) -> str:
-    """A value as JSON within a shell's single quotes."""
-    return json.dumps(value).replace("'", r"\u0027")
-
-
 # the endings of a name in `Texts`, and how the value is written: Python and YAML read a literal
 WAYS: dict[str, Callable] = {
     "": word,
-    "_json": quoted,
+    "_json": lambda value: json.dumps(value).replace("'", r"\u0027"),  # in a shell's quotes
     "_literal": partial(json.dumps, ensure_ascii=False),
 }
 
@@ -76,9 +72,11 @@ def _vllm(its: Texts) -> str:
     # main @002e77c: vllm/config/speculative.py, docs/features/speculative_decoding/README.md
     # @01ed47b; use_heterogeneous_vocab since 0.25.1. With --generation-config vllm the model's
     # generation_config.json gives its end tokens only. docs/features/speculative_decoding/eagle.md
-    # and issue #54526: some releases guess a head's layers
+    # and issue #54526: some releases guess a head's layers. Two vocabularies: vllm/v1/spec_decode/
+    # vocab_mapping.py @0f17ee0 and #38174; the draft proposes its best tokens, above T = 0 too
     return f"""\
 # compare the server's acceptance with the recording's: some releases ignore the head's {its.layers}
+# expect a lower acceptance: the draft reads all but {its.common} tokens as one unknown token there
 vllm serve {its.target_path} \\
   --revision {its.target_revision} \\
   --generation-config {its.generation_config} \\
@@ -123,7 +121,9 @@ llama-server --model TARGET.gguf --spec-draft-model DRAFT.gguf --spec-type draft
 def _transformers(its: Texts) -> str:
     # 5.23.0: src/transformers/generation/configuration_utils.py, candidate_generator.py. `generate`
     # fills what a call leaves open from generation_config.json, of the draft too: so both get
-    # settings of their own. Where fewer than gamma tokens fit it drafts one less, for the bonus
+    # settings of their own. Where fewer than gamma tokens fit it drafts one less, for the bonus.
+    # Two vocabularies, at T = 0: AssistedCandidateGeneratorDifferentTokenizers, which writes text
+    tokenizers = ", tokenizer=of_target, assistant_tokenizer=of_draft" * (its.both != MISSING)
     return f"""\
 from transformers import AutoModelForCausalLM, GenerationConfig
 target = AutoModelForCausalLM.from_pretrained(
@@ -149,7 +149,9 @@ draft.generation_config = GenerationConfig(
     num_assistant_tokens_schedule="constant",
     assistant_confidence_threshold=0.0,
 )
-# then: target.generate(**inputs, assistant_model=draft)"""
+from transformers import AutoTokenizer  # not only the {its.common} common tokens are drafted here
+of_target, of_draft = map(AutoTokenizer.from_pretrained, {its.both_literal})
+# then: target.generate(**inputs, assistant_model=draft{tokenizers})"""
 
 
 def _tensorrt_llm(its: Texts) -> str:
@@ -175,6 +177,10 @@ ENGINES = {  # what writes the lines, by the names of `export --for`
     "tensorrt-llm": _tensorrt_llm,
 }
 RUN_HEADS = ("vllm", "sglang")  # found to run trained heads in the format of speculators
+# found to draft with another vocabulary than the target's. llama.cpp compares the tokens one by one
+# (common/speculative.cpp @001d906; --spec-replace went), SGLang too (#23838; TLI is open, #22883),
+# TensorRT-LLM asks for one tokenizer (docs/source/features/speculative-decoding.md @04c8822)
+JOIN_VOCABULARIES = ("vllm", "transformers")
 # how far the sizes of the vocabularies may differ, where a check was found: common/speculative.cpp,
 # SPEC_VOCAB_MAX_SIZE_DIFFERENCE; transformers would write the drafts of another tokenizer as text
 APART = {"llama.cpp": 128, "transformers": 0}
@@ -198,7 +204,19 @@ def why_not(run: Run, engine: str) -> str:
         if engine not in RUN_HEADS:
             reason = "it is a trained head in the format of speculators"
     elif said < shared:
-        reason = f"it has {said:,} of {shared:,} tokens, in speclab's own file format"
+        # it is trimmed or has another vocabulary: its folder says which, and runs since December
+        folder = ModelFolder.local(ModelSpec(pair["draft"]["path"]))
+        if folder.trimmed if folder else "own_vocabulary" not in pair["draft"]:
+            reason = f"it has {said:,} of {shared:,} tokens, in speclab's own file format"
+        elif engine not in JOIN_VOCABULARIES:
+            reason = "its vocabulary is not the target's, and no option allows that"
+        elif rule_of(run, engine) == "rejection":
+            # transformers 5.23.0, AssistantToTargetTranslator: logits in the order of one list of
+            # the common tokens are read in the order of another
+            reason = (
+                "above T = 0 it mixes up q of the tokens that two vocabularies share, so the texts "
+                "would not be the target's"
+            )
     elif abs(target - draft) > APART.get(engine, math.inf):
         reason = f"its vocabulary has {draft:,} tokens, the target's {target:,}"
     without = "record another draft, or let the server draft from n-grams"
@@ -236,7 +254,11 @@ def commands(run: Run, engine: str, gamma: int) -> str:
     if run.by_start:
         values |= {"layers": "layers", "method": "eagle3", "algorithm": "EAGLE3"}
     else:
-        values["own_vocabularies"] = len({*vocabularies(run)}) > 1 or None
+        common = values["draft_tokens_said"]  # a trimmed draft is refused
+        is_other = common < pair["shared_vocabulary"]
+        if is_other:
+            values |= {"common": f"{common:,}", "both": [pair[name]["path"] for name in MODELS]}
+        values["own_vocabularies"] = is_other or len({*vocabularies(run)}) > 1 or None
     return _written(engine, gamma, values)
 
 

@@ -74,7 +74,7 @@ def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = Non
     None takes `licence` of the profile's notes. RunError: `out` exists. ValueError: no licence, or
     no run of this kind.
     """
-    profile = run.manifest["profile"] | {"traces": None, "recorded": []}
+    profile = run.manifest["profile"] | {"traces": None, "recorded": [], "drafts": []}
     settings = checked(Profile, profile, "its profile", of_json=True)
     kind = kind or run.manifest["kind"]
     if kind is None or (kind != run.manifest["kind"] and of_kind(settings, kind) != settings):

@@ -9,7 +9,6 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -25,9 +24,9 @@ from speclab.models.pairs import (
     parameter_count,
 )
 from speclab.plain import ModelSpec
-from speclab.record import record_prompt
+from speclab.record import record_prompts
 from speclab.study import runs
-from speclab.study.profiles import ROOT, Profile
+from speclab.study.profiles import Profile
 from speclab.tree import PLAIN
 
 WORK = runs.RUNS / "drafts"
@@ -46,18 +45,16 @@ class Candidate:
     pair: Pair
 
 
-def load_candidate(name: str, pair: Pair, profile: Profile, path: Path) -> Candidate:
-    """The model in `path` as a draft of the pair's target. ValueError if its tokenizer cannot be
-    compared with the target's.
-    """
-    if path.is_relative_to(ROOT):
-        # so that the keys of its runs are those of another machine
-        path = path.relative_to(ROOT)
-    spec = replace(profile.draft, path=str(path), revision=None)
+def load_candidate(name: str, pair: Pair, profile: Profile, spec: ModelSpec) -> Candidate:
+    """A model as a draft of the pair's target. ValueError for a head, and as of `joined`."""
+    target: Any = copy.copy(pair.target)
     draft = load_model(spec, profile.positions)
     facts = pair.facts | {"draft": model_facts(spec, draft)}
-    drafting = joined(draft, pair.tokenizer, pair.vocab)
-    return Candidate(name, spec, replace(pair, draft=drafting, facts=facts))
+    # cut to the ids that these two share: the pair's own draft may leave fewer, or more
+    every = target.network.get_output_embeddings().out_features
+    drafting = joined(draft, facts, pair.tokenizer, every)
+    target.vocab = drafting.vocab
+    return Candidate(name, spec, replace(pair, target=target, draft=drafting, facts=facts))
 
 
 def first_layers(pair: Pair, profile: Profile, layers: int) -> Candidate:
@@ -88,7 +85,7 @@ def proposed(one: Candidate, profile: Profile, kind: str, texts: Texts) -> pd.Da
     """What a draft proposes along `texts` of a run of `kind`, as a run records it, one row per
     position: prompt_id, domain, COLUMNS. Recorded once and kept.
     """
-    small = runs.of_kind(profile, kind).replace(draft=one.spec)
+    small = runs.of_kind(profile, kind).replace(draft=one.spec, drafts=())
     formats = [spec.dtype_on(device_of(spec).type) for spec in (small.target, small.draft)]
     name = name_of(one.name, runs.run_key(small), formats, list(texts))
     path = WORK / kind / f"{name}.parquet"
@@ -107,7 +104,7 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
     for prompt in runs.encoded_prompts(profile):
         if prompt.prompt_id in texts:
             text = texts[prompt.prompt_id]
-            trace = record_prompt(pair, prompt, text, PLAIN, profile.sampling).trace
+            [made] = record_prompts(pair, [prompt], [text], PLAIN, profile.sampling)
             of_prompt = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-            parts.append(pd.DataFrame(of_prompt | {name: trace[name] for name in COLUMNS}))
+            parts.append(pd.DataFrame(of_prompt | {name: made.trace[name] for name in COLUMNS}))
     return pd.concat(parts, ignore_index=True)

@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.plain import DOMAINS
+from speclab.plain import DOMAINS, Array
 from speclab.score import ALL, POOLED, Estimator
 from speclab.study.profiles import ROOT
 from speclab.tree import Tree
 
-READS = ["data/paper"]
-DATA = ROOT / READS[0]
+DATA = ROOT / "data" / "paper"
 POSITION_BIN = 32  # tokens; the paper's bin 0 is positions 0-31, half of its texts
 KEYS = ["domain", "depth", "bin", "quantity"]
 OURS = ["ours_as_published", "ours_low", "ours_high"]
@@ -108,8 +107,30 @@ def _estimators(table: str, rule: str) -> list[tuple[str, Estimator, Estimator]]
         return [("expected_accepted_length", score.published_length, accepted)]
     if table == "III":
         return [("chain_accepted", score.published_chain, of_blocks["survival_by_depth"])]
-    best_path = score.best_path_accept_by_depth(rule)
+    best_path = best_path_accept_by_depth(rule)
     return [("alpha_mean", score.ratio_by_depth, best_path)]
+
+
+def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
+    """accept_by_depth of the recorded trees' best path: how often the draft's best token is
+    accepted, given that its ancestors were. It takes all `nodes`. rule: as in `score.reach`, which
+    also says when the result is exact.
+
+    Every position counts as a possible start of a block, as if the text continued after its end. No
+    replay is needed.
+    """
+
+    def columns(nodes: pd.DataFrame) -> Array:
+        of_path = nodes["best_path"].to_numpy(bool)[:, None]
+        depth = nodes["depth"].to_numpy()[:, None]
+        is_at = depth == np.arange(1, depth.max() + 1)
+        survived = score.reach(nodes, rule)[:, None] * is_at
+        return np.column_stack([nodes["node"] == 1, survived]) * of_path
+
+    def value(sums: Array) -> Array:
+        return score.divide(sums[..., 1:], sums[..., :-1])
+
+    return Estimator("accept_by_depth, best path", columns, value, scalar=False)
 
 
 def _estimates(

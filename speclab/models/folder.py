@@ -22,6 +22,7 @@ from speclab.plain import Facts, ModelSpec, digest_of, one_line, read_json, sha2
 PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")
 OF_HEAD = "transformer_layer_config"  # in a trained head's config.json: the settings of its layers
 GENERATION = "generation_config.json"
+AGAIN = "take it from the repository again (git checkout)"  # a damaged source.json
 COMMIT = r"[0-9a-f]{40}"
 # settings of a model's own generation that change no text, that the kit reads, or that the profile
 # decides: end and padding, sampling, lengths, cache, outputs, drafts, beams (but for `num_beams`)
@@ -156,6 +157,13 @@ class ModelFolder:
         return self.path / "source.json"
 
     @property
+    def recipe(self) -> Facts:
+        """What its source.json says. Its `weights` hold bytes and SHA-256 by the file's name; empty
+        if they are not made on this machine. ValueError for a damaged file.
+        """
+        return read_json(self.source, AGAIN) if self.source.is_file() else {"weights": {}}
+
+    @property
     def quantised(self) -> bool:
         """Whether its weights are packed by GPTQ."""
         return bool(self.config.get("quantization_config"))
@@ -195,11 +203,7 @@ class ModelFolder:
         weights that are not made yet it uses the hash in source.json. For a draft that uses another
         model's embedding it includes that model.
         """
-        digests = {}
-        if self.source.is_file():
-            again = "take it from the repository again (git checkout)"
-            weights = read_json(self.source, again)["weights"]
-            digests = {name: made["sha256"] for name, made in weights.items()}
+        digests = {name: made["sha256"] for name, made in self.recipe["weights"].items()}
         for file in [*self.tensors, self.path / "tokenizer.json"]:
             if file.is_file():
                 digests[file.name] = _file_digest(file, file.stat().st_mtime_ns)

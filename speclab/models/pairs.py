@@ -18,8 +18,9 @@ from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody, is_supported
 from speclab.models.model import WINDOW, Network, Projection, limits
 from speclab.models.support import check_usable
-from speclab.models.translated import translated
-from speclab.plain import ModelSpec
+from speclab.models.translated import TranslatedModel
+from speclab.models.vocabularies import spelling_of
+from speclab.plain import Facts, ModelSpec, say_once
 
 # GPTQModel's pool needs two workers even with one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
@@ -29,6 +30,7 @@ os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
 ROUNDING = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.1}
 SCALE = 64  # the largest logit at which the output is compared: soft caps are 15 to 50
 PACKED = 2048  # tokens that a pass adds at most, unless a profile says otherwise
+FEW = 1000  # common tokens of two vocabularies, which is said (Qwen2.5 and SmolLM2: 39,237)
 
 
 def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int = PACKED) -> Pair:
@@ -48,10 +50,12 @@ def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int
     else:
         second = _load(draft, of_draft, context, packed)
     facts = {"target": model_facts(target, first), "draft": model_facts(draft, second)}
-    drafting = second if second.by_start else joined(second, tokenizer, first.vocab)
+    drafting = second if second.by_start else joined(second, facts, tokenizer, first.vocab)
     first.vocab = drafting.vocab
     _check_stops(folder, stops, first.vocab)
     facts["draft"]["tokens_said"] = drafting.tokens_said
+    if drafting is not second:  # translated
+        facts["draft"]["own_vocabulary"] = second.vocab
     return Pair(first, drafting, tokenizer, stops, facts | {"shared_vocabulary": first.vocab})
 
 
@@ -61,6 +65,12 @@ def check_spec(spec: ModelSpec, context: int = 0, which: str = "model") -> Model
     """
     folder = ModelFolder.fetched(spec, weights=False)
     try:
+        if folder.is_head and which != "draft":
+            raise ValueError(
+                "it is a trained head, which can only be the `draft` of a profile, for the target "
+                "that it was trained with; use a causal language model, or make the head the "
+                "`draft` of a second profile"
+            )
         check_usable(folder.config, context)
     except ValueError as error:
         raise ValueError(f"{which} {spec.path}: {error}") from None
@@ -301,16 +311,32 @@ def check_same(name: str, packed: Tensor, alone: Tensor, computes: torch.dtype) 
 # ---- the pair ------------------------------------------------------------------------------------
 
 
-def joined(draft: Network, tokenizer: Any, vocab: int) -> LanguageModel:
+def joined(draft: Network, facts: Facts, tokenizer: Any, vocab: int) -> LanguageModel:
     """A draft for a target with this tokenizer and `vocab` ids: cut to the ids that both share, or
-    translated, if the tokenizers differ in one of them. ValueError as of `translated`.
+    translated, if the tokenizers differ in one of them. ValueError as of `spelling_of`.
+
+    facts: `model_facts` of target and draft. Prints a line, once, if the draft is larger than the
+    target, or shares few tokens with it.
     """
-    own, shared = draft.folder.tokenizer, min(vocab, draft.vocab)
-    differ = tokenizer.get_vocab().items() ^ own.get_vocab().items()
-    if any(place < shared for _, place in differ):
-        return translated(draft, tokenizer, own, vocab)
-    draft.vocab = shared
-    return draft
+    path = facts["draft"]["path"]
+    if facts["draft"]["parameters"] > facts["target"]["parameters"]:
+        say_once(f"{path} has more parameters than its target, so it will hardly save time")
+    try:
+        found = spelling_of(tokenizer, draft.folder.tokenizer, (vocab, draft.vocab))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if found is None:
+        draft.vocab = min(vocab, draft.vocab)
+        return draft
+    spelled, common = found
+    if draft.kept is not None:  # it is trimmed too
+        said = {*draft.kept.tolist()}
+        common = {place: own for place, own in common.items() if own in said}
+    if len(common) < FEW:
+        say_once(
+            f"{path} shares only {len(common)} tokens with its target, and can propose no others"
+        )
+    return TranslatedModel(draft, spelled, common)
 
 
 def _check_stops(folder: ModelFolder, stops: frozenset[int], shared: int) -> None:

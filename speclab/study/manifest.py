@@ -75,7 +75,8 @@ class Manifest:
     encoded: Text
     prompt_set: Text
     stop_ids: list[Count]
-    # of both models as they were loaded (`pairs.model_facts`), and `shared_vocabulary`
+    # of both models as they were loaded (`pairs.model_facts`), and `shared_vocabulary`; a draft
+    # with another vocabulary than its target's has `own_vocabulary`, how many ids it has
     pair: Facts
     prompts: Count
     prompts_cut: Count

@@ -25,7 +25,7 @@ ROOT = place.ROOT
 FOLDER = ROOT / "notebooks" / "profiles"
 Which = Literal["target", "draft"]
 MODELS: tuple[str, ...] = get_args(Which)
-OF_BOTH = ("dtype", "device", "backend")
+OF_ALL = ("dtype", "device", "backend")
 # parameters that are texts: their values on the command line are taken as they are written
 TEXTS = ("name", "description", "prompts", "traces", "path", "revision", "device")
 
@@ -61,6 +61,8 @@ class Profile:
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     target: ModelSpec
     draft: ModelSpec
+    # further drafts, which notebook 08 compares with the draft; they change no run
+    drafts: Annotated[tuple[ModelSpec, ...], Field(strict=False)] = ()
     description: str = ""
     template: Literal["none", "chat"] = "none"
     # a name of speclab/study/prompts.py (SETS), or a .jsonl file or folder of such files
@@ -100,12 +102,27 @@ class Profile:
             named = getattr(self, name) or ()
             if len(set(named)) < len(named):
                 raise ValueError(f"{name}={list(named)}: a name occurs twice; write it once")
+        paths = [Path(one.path) for one in self.models.values()]
+        for at, path in enumerate(paths[2:], 2):
+            if path in paths[:at]:
+                raise ValueError(
+                    f"drafts: {path} is named twice (target and draft count); name each model once"
+                )
         if self.prompts in self.notes.saw.get(self.draft.path, []):
             raise ValueError(
                 f"prompts={self.prompts!r}: the draft {self.draft.path} was trained on prompts of "
                 "this set, so its acceptance there is meaningless; use 'project' or a file of your "
                 "own"
             )
+
+    @property
+    def models(self) -> dict[str, ModelSpec]:
+        """All models by the key that names them: target, draft, drafts.0, drafts.1 and so on."""
+        return {
+            "target": self.target,
+            "draft": self.draft,
+            **{f"drafts.{at}": one for at, one in enumerate(self.drafts)},
+        }
 
     @property
     def tree(self) -> Tree:
@@ -161,10 +178,26 @@ def load_profile(name: str | Path, overrides: Facts | str | None = None) -> Prof
     written = read_yaml(path, f"correct it; {FOLDER.name}/reference.yaml is an example", dict)
     values = {"name": path.stem, "notes": {}} | written
     values |= {model: _settings(values.get(model)) for model in MODELS}
-    _change(values, _mapping(overrides or {}))
-    _find(values, path.parent)
+    try:  # papermill makes a text of `-p overrides '{…}'`
+        changes = parse_yaml(overrides) if isinstance(overrides, str) else overrides or {}
+        _change(values, dict(**changes))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"overrides={brief(overrides)}: write names with values, as "
+            '{"prompts_per_domain": 10}'
+        ) from None
+    # names of files and folders become their places
+    place = partial(_place, path.parent)
+    values |= {key: place(values[key]) for key in {"prompts", "traces"} & values.keys()}
+    if isinstance(values.get("other_prompts"), list):
+        values["other_prompts"] = [*map(place, values["other_prompts"])]
     for model in MODELS:
-        values[model] = checked(ModelSpec, values[model], f"{path.name}: {model}")
+        values[model] = _spec(path, values[model], model)
+    if isinstance(further := values.get("drafts"), list):  # else it is refused below
+        of_all = {key: value for key, value in changes.items() if key in OF_ALL}
+        values["drafts"] = [
+            _spec(path, _settings(one) | of_all, f"drafts.{at}") for at, one in enumerate(further)
+        ]
     values["notes"] = checked(Notes, values["notes"], f"{path.name}: notes", of_json=True)
     return checked(Profile, values, path.name)
 
@@ -177,18 +210,7 @@ def with_head(profile: Profile) -> Profile | None:
     if name not in profile_names():
         return None
     of_head = load_profile(name)
-    return profile.replace(name=name, draft=of_head.draft, traces=of_head.traces)
-
-
-def _find(values: Facts, folder: Path) -> None:
-    """Replace each name of a file or folder by its place (`_place`)."""
-    place = partial(_place, folder)
-    values |= {key: place(values[key]) for key in {"prompts", "traces"} & values.keys()}
-    if isinstance(values.get("other_prompts"), list):
-        values["other_prompts"] = [*map(place, values["other_prompts"])]
-    for model in MODELS:
-        if "path" in values[model]:
-            values[model] = values[model] | {"path": place(values[model]["path"])}
+    return profile.replace(name=name, draft=of_head.draft, drafts=(), traces=of_head.traces)
 
 
 def _place(folder: Path, name: Any) -> Any:
@@ -211,21 +233,18 @@ def _settings(model: Any) -> Facts:
     return model if isinstance(model, dict) else {"path": model}
 
 
-def _mapping(overrides: Any) -> Facts:
-    """Overrides as papermill hands them on, which makes a text of `-p overrides '{…}'`."""
-    try:
-        found = parse_yaml(overrides) if isinstance(overrides, str) else overrides
-        return dict(**found)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"overrides={brief(overrides)}: write names with values, as "
-            '{"prompts_per_domain": 10}'
-        ) from None
+def _spec(profile: Path, model: Facts, key: str) -> ModelSpec:
+    """The settings of a model in a profile's YAML file, checked, with its path searched (`_place`).
+    key: their name there.
+    """
+    if "path" in model:
+        model = model | {"path": _place(profile.parent, model["path"])}
+    return checked(ModelSpec, model, f"{profile.name}: {key}")
 
 
 def _change(values: Facts, overrides: Facts) -> None:
     """Overrides win. `target.device` changes one model; `dtype`, `device` and `backend` without a
-    model change both.
+    model change all (further drafts in `load_profile`).
     """
     for key, value in overrides.items():
         model, _, inner = key.rpartition(".")
@@ -233,7 +252,7 @@ def _change(values: Facts, overrides: Facts) -> None:
             values[model] = values[model] | {inner: value}
         elif key in MODELS:
             values[key] = _settings(value)
-        elif key in OF_BOTH:
+        elif key in OF_ALL:
             values |= {model: values[model] | {key: value} for model in MODELS}
         else:
             values[key] = value
