@@ -9,27 +9,28 @@ folder of tables and a manifest, and `opened` reads such a folder or a log file.
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pandas as pd
 
+from speclab.estimates import counted
 from speclab.logs import passes, readers
-from speclab.logs.passes import LONGEST
-from speclab.logs.readers import LINES, REQUESTS, UNKNOWN, Entry
+from speclab.logs.passes import Answer
+from speclab.logs.readers import FORMATS, LINES, UNKNOWN
 from speclab.plain import sha256_of
 from speclab.stats import RESAMPLES
 from speclab.study.prompts import check_domain
+from speclab.study.reading import near
 from speclab.study.runs import RunError, read_facts, write_facts
 
 HEURISTIC = "heuristic"
-SUMS = [*passes.REQUEST, *passes.SUMS, "spare", "context"]
 SCHEMA = "speclab log, 2"
 FACTS = ["format", "about", "sources", "notes"]  # of a log, in its manifest
 MANIFEST, PASSES, TOTALS = "manifest.json", "passes.parquet", "sums.parquet"
 AGAIN = "write the folder again with `python -m speclab log FILE --out FOLDER --force`"
-SECOND = ("llama.cpp-statistics", "settings")  # formats that sum up what others have in detail
 
 
 @dataclass(frozen=True)
@@ -77,117 +78,129 @@ def read_log(
     and the line: no format fits, several do, an answer that comes twice, counts that do not fit
     each other, nothing to read. Nothing is half read.
     """
+    if kind and kind not in FORMATS:
+        raise ValueError(f"format {kind!r} is unknown: {near(kind, FORMATS)}")
     length = str(drafted)
     if not re.fullmatch(rf"({HEURISTIC}|[1-9]\d{{0,2}})?", length):
         raise ValueError(
             f"drafted={length!r}: a whole number from 1 to 999, or {HEURISTIC}, is needed"
         )
-    entries: dict[str, list[Entry]] = {}
+    found: dict[str, list[Answer]] = {}
     unread = 0
     for one in readers.find_all(paths, length.removesuffix(HEURISTIC)):
-        of_one = readers.entries_of(one) if one.format else []
-        unread += not of_one
-        for entry in of_one:
-            entries.setdefault(one.format, []).extend([entry] * entry.has_passes)
-    # one format: of several the one that the others only sum up
-    kinds = [name for name in entries if entries[name] and name not in SECOND]
-    kinds = [kind] if kind else kinds or [*entries]
+        answers = readers.answers_of(one) if one.format else []
+        unread += not answers
+        found.setdefault(one.format, []).extend(one for one in answers if one.has_passes)
+    # requests, or else lines, or else settings, which may sum up the same
     names = ", ".join(path.name for path in paths)
-    if not kinds or not entries.get(kinds[0]):
+    left_out = f"The kit left out {counted(unread, 'record')} without counts of drafts."
+    kinds = [name for name in FORMATS if found.get(name) and kind in ("", name)]
+    if not kinds:
         raise ValueError(
-            f"{names}: no request with a target pass to read{' in the format ' * bool(kind)}{kind};"
-            " if lines do not say how many passes drafted, --drafted may name the tokens of a draft"
+            f"{names}: no request with a target pass to read. {left_out} If lines do not say how "
+            "many passes drafted, --drafted may name the tokens of a draft"
         )
-    if len(kinds) > 1:
-        raise ValueError(
-            f"{entries[kinds[1]][0].where}this is in the format {kinds[1]}, and other lines are in "
-            f"the format {kinds[0]}: read the two apart, or name one with --format"
-        )
-    table = pd.DataFrame([vars(one) for one in entries[kinds[0]]])
-    notes = [f"{unread:,} objects or lines do not say how many passes drafted (left out)."]
-    notes *= unread > 0
-    if length and readers.ABOUT.get(kinds[0]) != LINES:
-        table["drafted"] = _drafted_by_pass(table, length)
+    kind, *others = kinds
+    about = FORMATS[kind][0]
+    for other in others:
+        if FORMATS[other][0] == about:
+            raise ValueError(
+                f"{found[other][0].where}this is in the format {other}, and other lines are in the "
+                f"format {kind}: read the two apart, or name one with --format"
+            )
+    answers, notes = found[kind], [left_out] * (unread > 0)
+    if length and about != LINES:
+        answers = [_with_drafted(one, length) for one in answers]
     if domains is not None:
-        table["domain"] = table["prompt_id"].map(domains)
+        answers = [replace(one, domain=domains.get(one.prompt_id, "")) for one in answers]
     # of the runs in a file those that draft, or the named one
-    every = table["part"].unique()
-    is_drafting = table["drafted"].map(lambda drafted: drafted != 0)
-    runs = [run for run in table.loc[is_drafting, "part"].unique() if part in ("", run)]
+    drafting = dict.fromkeys(one.part for one in answers if one.totals[1:2] != (0,))
+    runs = [run for run in drafting if part in ("", run)]
+    every = dict.fromkeys(one.part for one in answers)
     if not runs:
         raise ValueError(
             f"{names}: nothing was drafted in {part or 'it'}. Its runs are {', '.join(every)}"
         )
+    answers = [one for one in answers if one.part in runs]
     if len(runs) < len(every):
         notes.append(f"{len(runs)} of {len(every)} runs are read; the others do not draft.")
-    table = table[table["part"].isin(runs)].reset_index(drop=True)
     if len(runs) > 1:
         notes.append("Each run is a domain, and the last number mixes them; --part names one run.")
-        ids = table["part"] + ": " + table["prompt_id"]
-        table = table.assign(domain=table["part"], prompt_id=ids)
-    _check(table)
-    return _log(kinds[0], table, {path.name: sha256_of(path) for path in paths}, notes)
+        answers = [
+            replace(one, domain=one.part, prompt_id=f"{one.part}: {one.prompt_id}")
+            for one in answers
+        ]
+    if about == LINES:  # neighbours are alike, so blocks of lines are what is resampled
+        size = round(len(answers) ** (1 / 3))
+        answers = [
+            replace(one, prompt_id=f"{one.domain}, block of lines {i // size + 1}", turn=i)
+            for i, one in enumerate(answers)
+        ]
+    _check(answers)
+    return _log(kind, answers, {path.name: sha256_of(path) for path in paths}, notes)
 
 
-def _drafted_by_pass(table: pd.DataFrame, drafted: str) -> list[Sequence[int]]:
-    """The draft lengths of answers. ValueError: the log says them, or has totals."""
-    if "blocks" in table or table["drafted"].notna().any():
+def _with_drafted(answer: Answer, drafted: str) -> Answer:
+    """The same answer with its draft lengths. ValueError: its format says them, or has totals."""
+    if answer.totals or answer.drafted is not None:
         raise ValueError(
             "the log says how many tokens were drafted, or has totals only; leave --drafted out"
         )
     if drafted == HEURISTIC:
-        return [passes.heuristic_drafted(one).tolist() for one in table["accepted"]]
-    return [[int(drafted)] * len(accepted) for accepted in table["accepted"]]
+        return replace(answer, drafted=passes.heuristic_drafted(answer.accepted))
+    return replace(answer, drafted=[int(drafted)] * len(answer.accepted))
 
 
-def _check(table: pd.DataFrame) -> None:
+def _check(answers: Sequence[Answer]) -> None:
     """ValueError for a request that comes twice or has no domain, or a domain that tables cannot
     show.
     """
     spelled: dict[str, str] = {}
-    for row in table.drop_duplicates("domain").itertuples():
-        where = row.where.removesuffix(": ")
-        if pd.isna(row.domain):
-            raise ValueError(f"{where}: request {row.prompt_id!r} is not among the prompts")
-        if row.domain != UNKNOWN:
-            check_domain(row.domain, spelled, where)
-    twice = table[table.duplicated(["prompt_id", "turn"])]
-    for row in twice.head(1).itertuples():
-        first = table.loc[table["prompt_id"] == row.prompt_id, "where"].iloc[0].removesuffix(": ")
-        raise ValueError(
-            f"{row.where}request {row.prompt_id!r} was read before ({first}); the file was "
-            "appended to, or holds several runs: keep one of them"
-        )
+    seen: dict[tuple[str, int], str] = {}
+    for one in answers:
+        if not one.domain:
+            raise ValueError(f"{one.where}request {one.prompt_id!r} is not among the prompts")
+        first = seen.setdefault((one.prompt_id, one.turn), one.where)
+        if first is not one.where:
+            raise ValueError(
+                f"{one.where}request {one.prompt_id!r} was read before ({first.strip(': ')}); the "
+                "file was appended to, or holds several runs: keep one of them"
+            )
+        if one.domain not in (UNKNOWN, *spelled.values()):
+            check_domain(one.domain, spelled, one.where.strip(": "))
 
 
-def _log(kind: str, table: pd.DataFrame, sources: dict[str, str], notes: list[str]) -> Log:
+def _log(kind: str, answers: Sequence[Answer], sources: dict[str, str], notes: list[str]) -> Log:
     """What was read, as frames. ValueError for answers with and without counts per pass mixed."""
-    about = readers.ABOUT.get(kind, REQUESTS)
-    if about == LINES:  # neighbours are alike, so blocks of lines are what is resampled
-        place = pd.Series(range(len(table))) // round(len(table) ** (1 / 3)) + 1
-        table["prompt_id"] = table["domain"] + ", block of lines " + place.astype(str)
-        table["turn"] = range(len(table))
-    # if no request needs a pass without a draft, none is taken to have one
-    table["spare"] *= (table["plain"] > 0).any()
-    if "blocks" not in table:
-        frame = passes.count_by_answer(table)
+    without = [one for one in answers if one.totals]
+    if not without:
+        frame = passes.count_by_answer(answers)
         sums = passes.sums_by_request(frame)
-    elif "tokens" in table:
-        row = table[table["blocks"].notna()].iloc[0]
+    elif len(without) < len(answers):
         raise ValueError(
-            f"{row['where']}request {row['prompt_id']!r} has totals only, and others have counts "
-            "per pass: read the two kinds apart"
+            f"{without[0].where}request {without[0].prompt_id!r} has totals only, and others have "
+            "counts per pass: read the two kinds apart"
         )
     else:
-        cells = table.assign(remaining=table["emitted"]).explode("rows").dropna(subset="rows")
+        table = pd.DataFrame([vars(one) for one in answers])
+        totals = pd.DataFrame(table["totals"].tolist(), columns=passes.SUMS)
+        sums = passes.sums_by_request(table[passes.REQUEST].join(totals.astype(float)))
+        table = table.assign(remaining=totals["emitted"], step=0, start=0)
+        # a row per kind of pass
+        kinds = ["drafted", "accepted", "blocks"]
+        cells = table.explode(kinds).dropna(subset="blocks").astype(dict.fromkeys(kinds, float))
         if 0 < cells["prompt_id"].nunique() < table["prompt_id"].nunique():
             notes = [*notes, "Some requests have no complete counts by depth."]
-        rows = pd.DataFrame([*cells["rows"]], cells.index, ["drafted", "accepted", "blocks"])
-        frame = cells.assign(**rows, emitted=rows["accepted"] + 1, step=0, start=0)
-        frame = frame[[*passes.COLUMNS, "blocks"]].reset_index(drop=True)
-        sums = passes.sums_by_request(table)
-    more = table.groupby("prompt_id", sort=False).agg({"spare": "sum", "context": "max"})
-    sums = sums.merge(more, on="prompt_id")
+        tokens = cells["accepted"] + 1
+        whole = (tokens * cells["blocks"]).groupby(level=0).transform("sum")
+        cells["emitted"] = tokens * cells["remaining"] / whole
+        frame = cells[[*passes.COLUMNS, "blocks"]].reset_index(drop=True)
+    # if no request needs a pass without a draft, none is taken to have one
+    is_hiding = any(one.plain for one in answers)
+    more = [(one.prompt_id, one.spare * is_hiding, one.context) for one in answers]
+    facts = pd.DataFrame(more, columns=["prompt_id", "spare", "context"]).groupby("prompt_id")
+    sums = sums.merge(facts.agg({"spare": "sum", "context": "max"}), on="prompt_id")
+    about = FORMATS[kind][0]
     return Log(kind, about, None if frame.empty else frame, sums, sources, notes)
 
 
@@ -198,8 +211,8 @@ def save(log: Log, folder: Path, force: bool = False) -> None:
     """Write a log as a folder: `sums.parquet`, `passes.parquet` (if it has them) and
     `manifest.json` with its format, sources and checksums. No text is written.
 
-    The folder appears whole or not at all, and one that was there stays until then. ValueError if
-    it exists, unless `force` is set and it holds a log or nothing.
+    The folder appears whole or not at all. ValueError if it exists, unless `force` is set and it
+    holds a log or nothing.
     """
     folder = Path(os.path.realpath(folder))  # a link stays
     refuse_folder(folder, force)
@@ -212,15 +225,9 @@ def save(log: Log, folder: Path, force: bool = False) -> None:
         for name, table in tables.items():
             table.to_parquet(made / name, index=False, compression="zstd")
         write_facts(made / MANIFEST, manifest, [made / name for name in tables])
-        before = Path(place, "before")
         if folder.exists():
-            folder.rename(before)
-        try:
-            made.rename(folder)
-        except BaseException:
-            if before.exists():
-                before.rename(folder)
-            raise
+            folder.rename(Path(place, "before"))
+        made.rename(folder)
 
 
 def refuse_folder(folder: Path, force: bool) -> None:
@@ -243,10 +250,7 @@ def read_folder(folder: Path) -> Log:
         raise RunError(f"{folder} holds no log that this version of the kit reads; {AGAIN}")
     known = {fact: facts[fact] for fact in FACTS}
     tables = {name: pd.read_parquet(folder / name) for name in facts["files"]}
-    frame = tables.get(PASSES)
-    if frame is not None and not (frame[["accepted", "drafted"]].max() <= LONGEST).all():
-        raise RunError(f"{folder}: a pass has more than {LONGEST:,} tokens; {AGAIN}")
-    return Log(passes=frame, sums=tables[TOTALS], **known)
+    return Log(passes=tables.get(PASSES), sums=tables[TOTALS], **known)
 
 
 def is_log(folder: Path) -> bool:
@@ -254,25 +258,19 @@ def is_log(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (PASSES, TOTALS))
 
 
-def opened(
-    path: Path | str,
-    kind: str = "",
-    prompts: Path | str = "",
-    drafted: int | str = "",
-    part: str = "",
-) -> Log:
+def opened(path: Path | str, prompts: Path | str = "", **options: Any) -> Log:
     """The log in a folder of `python -m speclab log`, or in a log file that is read now.
 
-    kind, drafted, part: as of `read_log`; prompts: a file for `domains_of`. All are for log files
-    only; ValueError with a folder, which holds what was read with its own options.
+    prompts: a file for `domains_of`; options: kind, drafted and part of `read_log`. All are for log
+    files only; ValueError with a folder, which holds what was read with its own options.
     """
     place = Path(path)
     if not place.exists():
         raise ValueError(f"{path} does not exist; name a log file, or a folder of `speclab log`")
     if not place.is_dir():
         domains = domains_of(Path(prompts)) if str(prompts) else None
-        return read_log([place], kind, domains, drafted, part)
-    if kind or str(prompts) or str(drafted) or part:
+        return read_log([place], domains=domains, **options)
+    if any([prompts, *options.values()]):
         raise ValueError(
             f"{path} is a folder, which was read with its own options; leave out the format, the "
             "prompts and the draft length, or name the log file"
@@ -286,10 +284,11 @@ def domains_of(path: Path) -> dict[str, str]:
     ValueError names the line.
     """
     found: dict[str, str] = {}
-    for where, value in readers.json_values(readers.text_of(path), path.name):
+    for where, value in readers.values_of(readers.text_of(path), path.name):
         for line in value if isinstance(value, list) else [value]:
-            name, domain = readers.who(line if isinstance(line, dict) else {}, "")
-            if not name or domain == UNKNOWN:
+            facts = readers.counts_of(line if isinstance(line, dict) else {})
+            name, domain = readers.PREFIX.sub("", str(facts.name)), str(facts.domain)
+            if not name or not domain:
                 raise ValueError(f"{where}: prompt_id and domain are needed")
             if found.setdefault(name, domain) != domain:
                 raise ValueError(f"{where}: {name!r} has two domains; keep one")

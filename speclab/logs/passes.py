@@ -6,7 +6,8 @@ remaining (tokens of the answer from `start` to its end), drafted (draft tokens 
 verified), accepted and emitted. The rows of an answer are together and in order.
 
 A log without the order of its passes has a row per kind of pass of an answer, with `blocks`, how
-many passes it stands for; `remaining` are all tokens that the answer's passes emit.
+many passes it stands for; `remaining` are all tokens that the answer's passes emit, and `emitted`
+is a mean.
 
 A pass emits its accepted tokens and one token of the target, but no token after the end of the
 answer. Servers count accepted tokens before they check for the end, so the last pass of an answer
@@ -29,94 +30,101 @@ COLUMNS += ["drafted", "accepted", "emitted"]
 REQUEST = ["prompt_id", "domain"]  # a request; its turns count together
 MISSES, HITS = "misses", "hits"  # what an unknown position is taken for: the lower, the upper bound
 SUMS = ["blocks", "drafted", "accepted", "emitted"]
-LONGEST, MOST_TOKENS = 1_000, 10**7  # tokens of a draft, and of an answer
+LONGEST = 1_000  # tokens of a draft
 FIRST, MORE = 5, 2  # the heuristic schedule of transformers: 5 at first, 2 more after a success
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The passes of one answer, as a log reports them.
+    """What a log says of one answer, of some lines of a server, or of one setting.
 
     accepted: draft tokens that each pass accepted; drafted: draft tokens that each pass verified
     (None: the log does not say). tokens: length of the answer (None: all tokens that its passes
     emit); before: its tokens before the first pass (1 where the prompt's own pass gives the first
     token). plain: further passes that had no draft, whose position the log does not say; spare: how
-    many more are possible. context: tokens of the prompt. part, where: the run in the file, and the
-    file and the line, for messages.
+    many more than these are possible. context: tokens of the prompt (NaN: the log does not say).
+    part, where: the run in the file, and the file and the line, for messages.
+
+    If the log does not give the order of the passes, `totals` has the answer's SUMS, and accepted
+    and drafted have one entry per kind of pass, `blocks` how many passes are of it. They are empty
+    if the log has totals only.
     """
 
     prompt_id: str
     domain: str
-    accepted: Sequence[int]
-    drafted: Sequence[int] | None
+    accepted: Sequence[float]
+    drafted: Sequence[float] | None
     tokens: int | None = None
     turn: int = 0
     before: int = 0
     plain: int = 0
+    where: str = ""
+    part: str = ""
     spare: float = 0
     context: float = np.nan
-    part: str = ""
-    where: str = ""
+    blocks: Sequence[float] = ()
+    totals: Sequence[float] = ()
 
     @property
     def has_passes(self) -> bool:
         """Whether the answer took a target pass after the prompt's own."""
-        return len(self.accepted) + self.plain > 0
+        passes = self.totals[0] if self.totals else len(self.accepted) + self.plain
+        return passes > 0
 
 
-def count_by_answer(answers: Iterable[Answer] | pd.DataFrame) -> pd.DataFrame:
-    """The passes of answers, or of a table with their fields; `drafted` is NaN where a log does not
-    say it. ValueError names the answer: no pass, lists of unequal length, more accepted than
-    drafted, a draft of more than LONGEST tokens, or a pass after the end of the answer.
+def count_by_answer(answers: Iterable[Answer]) -> pd.DataFrame:
+    """The passes of answers; `drafted` is NaN where a log does not say it. ValueError names the
+    answer: no pass, lists of unequal length, more accepted than drafted, or a pass after the end of
+    the answer.
     """
-    every = answers
-    if not isinstance(every, pd.DataFrame):
-        every = pd.DataFrame([vars(answer) for answer in answers])
-    lists = []
-    for row in every.itertuples():
-        accepted = row.accepted
-        drafted = [np.nan] * len(accepted) if row.drafted is None else row.drafted
-        if len(drafted) != len(accepted) or not len(accepted) + row.plain:
+    facts, wheres, kept, tried = [], [], [], []
+    for answer in answers:
+        accepted, drafted = answer.accepted, answer.drafted
+        if drafted is None:
+            drafted = [np.nan] * len(accepted)
+        if len(drafted) != len(accepted) or not answer.has_passes:
             raise ValueError(
-                f"{row.where}request {row.prompt_id!r}: {len(accepted)} passes by its accepted "
-                f"tokens and {len(drafted)} by its drafted tokens; one entry per pass is needed in "
-                "both"
+                f"{answer.where}request {answer.prompt_id!r}: {len(accepted)} passes by its "
+                f"accepted tokens and {len(drafted)} by its drafted tokens; one entry per pass is "
+                "needed in both"
             )
-        if row.plain:  # these passes are last
-            no_draft = [0] * row.plain
-            accepted, drafted = [*accepted, *no_draft], [*drafted, *no_draft]
-        lists.append((accepted, drafted))
-    kept, tried = (np.concatenate(column) for column in zip(*lists, strict=True))
+        facts.append((answer.prompt_id, answer.domain, answer.turn, answer.before, answer.tokens))
+        wheres.append(answer.where)
+        no_draft = np.zeros(answer.plain, "int32")  # these passes are last
+        kept.append(np.append(np.asarray(accepted, "int32"), no_draft))
+        tried.append(np.append(drafted, no_draft))
+    table = pd.DataFrame(facts, columns=[*REQUEST, "turn", "before", "tokens"])
+    table = table.astype({"turn": "int32", "before": "int32", "tokens": float})
+    number = table.index.repeat([len(accepted) for accepted in kept])
     # a pass begins after what the earlier passes of its answer emitted
-    sizes = np.array([len(accepted) for accepted, _ in lists])
-    del lists
-    first, answer = sizes.cumsum() - sizes, np.repeat(np.arange(len(sizes), dtype="int32"), sizes)
-    before = kept.cumsum() - kept + np.arange(len(kept))
-    start = before - (before[first] - every["before"].to_numpy())[answer]
-    emitted = np.add.reduceat(kept + 1, first) + every["before"]
-    remaining = every["tokens"].astype(float).fillna(emitted).to_numpy(int)[answer] - start
-    is_long = (remaining > MOST_TOKENS) | (np.fmax(kept, tried) > LONGEST)
-    wrong = np.flatnonzero((kept > tried) | (remaining < 1) | is_long)
-    for at in wrong[:1]:
-        row = every.iloc[answer[at]]
-        raise ValueError(
-            f"{row['where']}request {row['prompt_id']!r}: pass {at - first[answer[at]]} accepts "
-            f"{kept[at]} of {tried[at]:.0f} drafted tokens, and begins at token {start[at]} of "
-            f"{start[at] + remaining[at]}; it accepts at most what it drafts ({LONGEST:,} tokens "
-            "at most), before the end"
-        )
-    del before, is_long
-    kept, start, remaining = (column.astype("int32") for column in (kept, start, remaining))
-    frame = every[[*REQUEST, "turn"]].astype({"turn": "int32"}).iloc[answer]
+    whole = pd.Series(np.concatenate(kept) + 1, number)
+    of_answer = whole.groupby(level=0)
+    start = of_answer.cumsum() - whole + table["before"].reindex(number)
+    tokens = table["tokens"].fillna(of_answer.sum() + table["before"])
+    remaining = tokens.astype("int32").reindex(number) - start
     # the end of an answer cuts its last pass short
-    return frame.reset_index(drop=True).assign(
-        step=np.arange(len(kept), dtype="int32") - first.astype("int32")[answer],
-        start=start,
-        remaining=remaining,
-        drafted=tried if tried.dtype.kind == "f" else tried.astype("int32"),
-        accepted=np.minimum(kept, remaining),
-        emitted=np.minimum(kept + 1, remaining),
+    frame = (
+        table[[*REQUEST, "turn"]]
+        .reindex(number)
+        .assign(
+            step=of_answer.cumcount().astype("int32"),
+            start=start,
+            remaining=remaining,
+            drafted=np.concatenate(tried),
+            accepted=np.minimum(whole - 1, remaining),
+            emitted=np.minimum(whole, remaining),
+        )
     )
+    wrong = (whole - 1 > frame["drafted"]) | (remaining < 1)
+    if wrong.any():
+        row = frame[wrong].iloc[0]
+        raise ValueError(
+            f"{wheres[row.name]}request {row.prompt_id!r}: pass {row.step} accepts "
+            f"{whole[wrong].iloc[0] - 1} of {row.drafted:.0f} drafted tokens, and begins at token "
+            f"{row.start} of {row.start + row.remaining}; it accepts at most what it drafts, "
+            "before the end"
+        )
+    return frame.reset_index(drop=True)
 
 
 def passes_of_replay(blocks: pd.DataFrame) -> pd.DataFrame:
@@ -145,10 +153,10 @@ def depth_counts(passes: pd.DataFrame, depth: int) -> pd.DataFrame:
     goes_on = passes["remaining"] >= depth
     accepted = passes["accepted"] >= depth
     reached = ~is_short & above & goes_on
-    blocks = passes.get("blocks", 1)  # that a row stands for
-    counts = {"passes": 1, "reached": reached, "accepted": accepted}
-    flags = passes[REQUEST].assign(**{name: flag * blocks for name, flag in counts.items()})
-    return flags.groupby(REQUEST, sort=False, observed=True).sum().reset_index()
+    counts = passes[REQUEST].assign(passes=1, reached=reached, accepted=accepted)
+    if "blocks" in passes:  # that a row stands for
+        counts[["passes", "reached", "accepted"]] *= passes[["blocks"]].to_numpy()
+    return counts.groupby(REQUEST, sort=False, observed=True).sum().reset_index()
 
 
 # ---- another gamma -------------------------------------------------------------------------------
@@ -189,8 +197,8 @@ def sums_at(passes: pd.DataFrame, gammas: Iterable[int], unknown: str) -> pd.Dat
     positions are MISSES, an upper bound if they are HITS. Conditions as of `trace_of`.
     """
     if "blocks" in passes:
-        parts = [sums_without_order(passes, gamma, unknown) for gamma in gammas]
-        return pd.concat(parts, ignore_index=True)
+        parts = {gamma: sums_without_order(passes, gamma, unknown) for gamma in gammas}
+        return pd.concat(parts, names=["gamma"]).reset_index()
     sums = replay.chain_sums(trace_of(passes, unknown), gammas)
     prompt = sums["prompt_id"].str.partition(_BETWEEN)[0]
     by = ["gamma", "prompt_id", "domain"]
@@ -198,35 +206,28 @@ def sums_at(passes: pd.DataFrame, gammas: Iterable[int], unknown: str) -> pd.Dat
 
 
 def sums_without_order(passes: pd.DataFrame, gamma: int, unknown: str) -> pd.DataFrame:
-    """`sums_at` for one gamma from rows that stand for several passes (`blocks`), in any order.
+    """`sums_at` for one gamma, from rows that stand for several passes (`blocks`) in any order.
 
-    A pass that accepts a of k tokens is a run of a hits and, if a < k, a miss. So with gamma it
-    takes ceil((a + 1) / (gamma + 1)) blocks, wherever it stands, and the next pass begins a block.
-    After a = k the token is unknown. As MISSES every pass ends a block: the bound that the order
-    gives, too. As HITS a full pass may go on into the next one, which only the order would say,
-    unless gamma + 1 divides k + 1. Without the order it adds no block, and a block holds gamma + 1
-    tokens at most: this bound is hard, and wider than with the order. Where every full pass ends a
-    block, both are equal and exact. Tokens past the end of an answer, which vLLM counts, may take a
-    block away, so there both are bounds, too.
+    A pass that accepts a of k tokens is a run of a hits and, if a < k, a miss. With gamma it takes
+    ceil((a + 1) / (gamma + 1)) blocks, and the next pass begins a block. After a = k the token is
+    unknown. As MISSES every pass ends a block, as with the order. As HITS a full pass may go on
+    into the next one, unless gamma + 1 divides k + 1, so it adds no block. A block holds gamma + 1
+    tokens at most. Tokens past the end of an answer, which vLLM counts, are in one pass.
     """
-    whole = -(-(passes["accepted"] + 1) // (gamma + 1))
-    counted = passes.assign(tokens=(passes["accepted"] + 1) * passes["blocks"])
+    size = gamma + 1
+    blocks = -(-(passes["accepted"] + 1) // size)
+    longest = blocks.max()
     if unknown == HITS:
-        whole *= (passes["accepted"] < passes["drafted"]) | (
-            (passes["drafted"] + 1) % (gamma + 1) == 0
-        )
-    counted["blocks"] *= whole
-    by = [*REQUEST, "turn", "remaining"]
-    sums = counted.groupby(by, sort=False, observed=True)[["blocks", "tokens"]].sum().reset_index()
-    sums["emitted"] = sums["remaining"]
+        is_full = passes["accepted"] == passes["drafted"]
+        blocks *= ~is_full | ((passes["drafted"] + 1) % size == 0)
+    counts = {"blocks": blocks, "emitted": passes["emitted"], "tokens": passes["accepted"] + 1}
+    counts = {name: count * passes["blocks"] for name, count in counts.items()}
+    rows = passes[REQUEST].assign(**counts)
+    sums = rows.groupby(REQUEST, sort=False, observed=True).sum().round(6)
     if unknown == HITS:
-        past = np.ceil((sums["tokens"] - sums["emitted"]).clip(lower=0) / (gamma + 1))
-        is_own = (passes["drafted"].isin([0, gamma])).all()
-        sums["blocks"] = np.maximum(
-            sums["blocks"] - past * (not is_own), np.ceil(sums["emitted"] / (gamma + 1))
-        )
-    kept = sums.groupby(REQUEST, sort=False, observed=True)[["blocks", "emitted"]].sum()
-    return kept.reset_index().assign(gamma=gamma)
+        fewest = sums["blocks"] - (longest - 1) * (sums["tokens"] > sums["emitted"])
+        sums["blocks"] = np.maximum(fewest, np.ceil(sums["emitted"] / size))
+    return sums[["blocks", "emitted"]]
 
 
 def heuristic_drafted(accepted: Sequence[int]) -> Array:

@@ -1,149 +1,158 @@
-"""The formats of logs: what other engines write about acceptance, as entries.
+"""The formats of logs: what other engines write about acceptance, as `Answer`s.
 
 A file holds JSON (one value per line, one value, lists in objects), a table, YAML, or the text of a
-server. Objects are searched for the names in SIGNS, and lines of text for MARK. What is found has a
-format and facts, under the engine's own names; `Counts` knows these names. An entry comes from it:
-an `Answer` with counts per pass, or `Totals` without. What the names count, and since which
-version: `data/engines/README.md`.
+server. FORMATS says what the entries of a format are about, and how an object of it is recognised;
+MARK does so for lines of text. What is found are facts under the engine's own names. `Counts` knows
+these names, and `answers_of` makes `Answer`s of them. What the names count, and since
+which version: `data/engines/README.md`.
 """
 
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from io import StringIO
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from io import BytesIO, StringIO
 from itertools import islice, pairwise
-from math import nan
+from math import isnan, nan, remainder
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, ConfigDict, Field, ValidationError, create_model
 
-from speclab.logs.passes import LONGEST, MOST_TOKENS, Answer
-from speclab.plain import JSON, Facts, brief
+from speclab.logs.passes import LONGEST, Answer
+from speclab.plain import JSON, Array, Facts, brief, content_of
 from speclab.study.prompts import LONGEST_NAME
 from speclab.study.reading import parse_yaml
 
 UNKNOWN = "unknown"  # the domain of a request that nothing assigns to one
 PREFIX = re.compile(r"^(chat)?cmpl-")  # of vLLM's id of a response
-MOST = 10**12  # of a total
-LONGEST_TEXT, LONGEST_LINE = 2**29, 10**5  # characters of a file, and of a line of text
-NESTED = (dict, list)
-LONGEST_PATH = 500  # characters of the names of the objects around a record
+MOST, MOST_TOKENS = 10**12, 10**7  # of a total, and of an answer
+LONGEST_TEXT, LONGEST_LINE = 2**29, 10**5  # bytes of a file, and characters of a line
 REQUESTS, LINES, SETTINGS = "request", "line block", "setting"  # what an entry is about
-# formats whose entries are about something else than requests
-ABOUT = {"vllm-log": LINES, "sglang-log": LINES, "prometheus": LINES, "settings": SETTINGS}
-ABOUT |= {"llama.cpp-statistics": LINES}
-Rows = Sequence[tuple[float, int, float]]
-
-
-@dataclass(frozen=True)
-class Totals:
-    """What a log says of one answer, some lines or one setting, without the order of its passes:
-    target passes, draft tokens that were verified (NaN: not said) and accepted, emitted tokens.
-
-    blocks are the fewest passes that the log allows, `plain` of them without a draft, and up to
-    `spare` more are possible. rows: drafted tokens (NaN: not said), accepted tokens, and how many
-    passes had both. context: tokens of the prompt.
-    """
-
-    prompt_id: str
-    domain: str
-    blocks: float
-    accepted: float
-    emitted: float
-    drafted: float = nan
-    turn: int = 0
-    where: str = ""  # as of `Answer`
-    part: str = ""
-    plain: float = 0
-    spare: float = 0
-    context: float = nan
-    rows: Rows = ()
-
-    @property
-    def has_passes(self) -> bool:
-        """Whether the answer took a target pass after the prompt's own."""
-        return self.blocks > 0
-
-
-Entry = Answer | Totals
+# what entries are about, and the names that make an object one of the format; of several formats the
+# first counts
+FORMATS = {
+    "spec-bench": (REQUESTS, "accept_lengths accept_lengths:"),
+    "eagle": (REQUESTS, "idxs"),
+    "speclab": (REQUESTS, "accepted_per_step"),
+    "tensorrt-llm": (REQUESTS, "total_accepted_draft_tokens"),
+    "sglang": (REQUESTS, "spec_verify_ct"),
+    "vllm": (REQUESTS, "num_spec_steps"),
+    "llamacpp": (REQUESTS, "draft_n predicted_n"),
+    "passes": (REQUESTS, "per_step_accepted"),
+    "llamacpp-log": (REQUESTS, ""),
+    "vllm-log": (LINES, ""),
+    "sglang-log": (LINES, ""),
+    "prometheus": (LINES, ""),
+    "vllm-totals": (LINES, ""),
+    "llamacpp-totals": (LINES, ""),
+    "settings": (
+        SETTINGS,
+        "num_drafts spec_num_drafts spec_decode_num_drafts accepted_length_tau "
+        "mean_acceptance_length acceptance_length accept_length tokens_per_pass",
+    ),
+}
+SIGNS = {sign: name for name, (_, signs) in FORMATS.items() for sign in signs.split()}
 
 
 class Found(NamedTuple):
-    """Facts with their format and place. part: what the object around their list says, of a run for
-    example.
+    """Facts with their format (""; nothing was found), and where they stand: file and line, and the
+    path in a JSON value. part: what the object around their list says, of a run for example.
     """
 
     format: str
     facts: Facts
-    where: str
+    place: str
+    path: str = ""
     part: str = ""
 
 
 # ---- counts --------------------------------------------------------------------------------------
 
 Count = Annotated[float, Field(ge=0, le=MOST, multiple_of=1)]
-Whole = Annotated[int, Field(ge=0, le=MOST)]
-Digits = Annotated[str, Field(pattern=r"^\d{1,3}$")]
+Number = Annotated[float, Field(ge=0, le=MOST)]
+Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
+Length = Annotated[int, Field(ge=0, le=LONGEST)]
+# what engines say, and under which names: kind, value if it is not said, and names by our own name
+FIELDS: list[tuple[Any, Any, dict[str, str]]] = [
+    (
+        Any,
+        "",
+        {
+            "name": "prompt_id question_id x_request_id conversation_id request_id custom_id "
+            "task_id tag id rid label run_id",
+            "domain": "domain category source_kind",
+        },
+    ),
+    (
+        Count,
+        nan,
+        {
+            "drafts": "num_spec_steps spec_verify_ct draft_rounds num_drafts spec_num_drafts "
+            "spec_decode_num_drafts #running-req",
+            "accepted": "num_accepted_draft_tokens spec_num_correct_drafts spec_accepted_drafts "
+            "spec_accept_token_num total_accepted_draft_tokens draft_n_accepted "
+            "num_accepted_tokens spec_decode_accepted_tokens",
+            "drafted": "num_draft_tokens spec_num_proposed_drafts spec_proposed_drafts "
+            "spec_draft_token_num total_draft_tokens draft_n spec_decode_draft_tokens",
+            "emitted": "emitted_tokens",
+            "length": "num_spec_tokens num_speculative_tokens k gamma",
+            "context": "prompt_tokens prompt_n",
+        },
+    ),
+    (Annotated[Count, Field(le=MOST_TOKENS)], nan, {"tokens": "completion_tokens predicted_n"}),
+    (
+        Number,
+        nan,
+        {
+            "mean": "accepted_length_tau tokens_per_pass spec_decode_acceptance_length "
+            "mean_acceptance_length acceptance_length accept_length"
+        },
+    ),
+    (
+        list[Number],
+        (),
+        {"shares": "per_pos acceptance_per_pos spec_decode_per_position_acceptance_rates"},
+    ),
+    (
+        list[Count] | dict[str, Count],
+        (),
+        {"histogram": "acceptance_histogram spec_correct_drafts_histogram spec_accept_histogram"},
+    ),
+    (dict[str, list[Count]], (), {"by_length": "acceptance_histogram_by_draft_length"}),
+    (
+        list[Length],
+        (),
+        {
+            "steps": "per_step_accepted accepted_per_step",
+            "tried": "per_step_drafted drafted_per_step",
+            # of all turns in a row
+            "lengths": "accept_lengths",
+            "lengths_of_rest": "accept_lengths:",
+        },
+    ),
+    # by turn
+    (list[Tokens], (), {"passes": "idxs decoding_steps", "new_tokens": "new_tokens"}),
+    (list[Any], (), {"token_ids": "token_ids"}),
+]
+Counts: Any = create_model(
+    "Counts",
+    __config__=ConfigDict(strict=True, allow_inf_nan=False),
+    **{
+        field: (kind, Field(default, validation_alias=AliasChoices(*names.split())))
+        for kind, default, fields in FIELDS
+        for field, names in fields.items()
+    },
+)
 
 
-def field(names: str, default: Any = nan) -> Any:
-    """A field that may be missing, under one of these names."""
-    return Field(default, validation_alias=AliasChoices(*names.split()))
-
-
-class Counts(BaseModel):
-    """The counts of engines by their names; NaN and None are not said. `shares` are, by position,
-    of all drafts.
-    """
-
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-    drafts: Count = field(
-        "num_spec_steps spec_verify_ct draft_rounds num_drafts spec_num_drafts "
-        "spec_decode_num_drafts running"
-    )
-    accepted: Count = field(
-        "num_accepted_draft_tokens spec_num_correct_drafts spec_accepted_drafts "
-        "spec_accept_token_num total_accepted_draft_tokens draft_n_accepted num_accepted_tokens "
-        "spec_decode_accepted_tokens"
-    )
-    drafted: Count = field(
-        "num_draft_tokens spec_num_proposed_drafts spec_proposed_drafts spec_draft_token_num "
-        "total_draft_tokens draft_n spec_decode_draft_tokens"
-    )
-    length: Count = field("num_spec_tokens num_speculative_tokens k gamma")
-    tokens: Annotated[Count, Field(le=MOST_TOKENS)] = field("completion_tokens predicted_n")
-    context: Count = field("prompt_tokens prompt_n")
-    emitted: Count = nan
-    mean: Annotated[float, Field(ge=0, le=MOST)] = field(
-        "accepted_length_tau tokens_per_pass spec_decode_acceptance_length mean_acceptance_length "
-        "acceptance_length accept_length"
-    )
-    histogram: list[Count] | dict[Digits, Count] = field(
-        "acceptance_histogram spec_correct_drafts_histogram spec_accept_histogram", ()
-    )
-    by_length: dict[Digits, list[Count]] = field("acceptance_histogram_by_draft_length", ())
-    shares: list[Annotated[float, Field(ge=0, le=1)]] = field(
-        "per_pos acceptance_per_pos spec_decode_per_position_acceptance_rates", ()
-    )
-    steps: list[Whole] | None = field("per_step_accepted accepted_per_step", None)
-    tried: list[Whole] | None = field("per_step_drafted drafted_per_step", None)
-    # of Spec-Bench and EAGLE, by turn; lengths: of the turns in a row
-    passes: list[Whole] = field("idxs decoding_steps", ())
-    new_tokens: list[Whole] = ()  # type: ignore[assignment]
-    lengths: list[Whole] = field("accept_lengths", ())
-    lengths_of_rest: list[Whole] = field("accept_lengths:", ())
-    token_ids: list[Any] | None = None
-
-
-def counts_of(default: Facts, facts: Facts) -> Counts:
-    """The counts among facts. ValueError names the field, what came and what is allowed."""
+def counts_of(facts: Facts) -> Any:
+    """`Counts` of facts; None is not said. ValueError names what came and what is allowed."""
     try:
-        return Counts.model_validate(default | {k: v for k, v in facts.items() if v is not None})
+        return Counts.model_validate({k: one for k, one in facts.items() if one is not None})
     except ValidationError as error:
         one = error.errors()[0]
         raise ValueError(f"{one['loc'][0]}={brief(one['input'])}: {one['msg']}") from None
@@ -151,237 +160,184 @@ def counts_of(default: Facts, facts: Facts) -> Counts:
 
 def known(*values: float) -> float:
     """The first value that is said, NaN if none is."""
-    return next((value for value in values if value == value), nan)
+    return next((value for value in values if not isnan(value)), nan)
 
 
-def rows_of(counts: Counts, drafts: float, accepted: float) -> Rows:
-    """The `rows` of a histogram (dense, sparse, or for each length of a draft) or of shares by
-    position; empty if the log has neither, or if they do not add up to the totals. Drafts have one
-    length where this explains all drafted tokens.
-    """
-    shares = [1.0, *counts.shares, 0.0] if counts.shares else ()
-    cells = counts.histogram or [drafts * (one - after) for one, after in pairwise(shares)]
-    length = known(counts.length, len(cells) - 1)
-    is_whole = abs(counts.drafted - length * drafts) < 0.5
-    tables: Facts = counts.by_length or {length if is_whole else nan: cells}  # type: ignore
-    rows = [
-        (float(k), int(a), n)
-        for k, table in tables.items()
-        for a, n in (table.items() if isinstance(table, dict) else enumerate(table))
-        if n
-    ]
-    totals = sum(n for *_, n in rows), sum(a * n for _, a, n in rows)
-    slack = 0.5 + 0.0006 * len(shares) * drafts if counts.shares else 0.01  # of three decimals
-    fits = all(n > 0 and not a > min(LONGEST, k) for k, a, n in rows)
-    return rows if rows and fits and np.allclose(totals, (drafts, accepted), 0, slack) else ()
-
-
-def drafts_of(counts: Counts) -> float:
-    """How many drafts a line of text counts: by their length, if this fits the printed mean, else
-    by the mean, which gives the tokens per pass within 0.005. NaN: the line does not say it.
+def drafts_of(counts: Any) -> float:
+    """How many drafts the counts of tokens stand for: by the length of a draft, if this fits the
+    mean, else by the mean, which gives the tokens per pass within 0.005. NaN: nothing says it.
     """
     drafts = counts.drafted / (len(counts.shares) or counts.length or nan)
-    each = counts.accepted / (drafts or nan)
     # before vLLM #17908 the mean left the target's token out
-    off = min(abs(each - counts.mean), abs(1 + each - counts.mean))
-    if drafts.is_integer() and not off > 0.006:
+    off = remainder(counts.accepted / (drafts or nan) - counts.mean, 1)
+    if drafts % 1 == 0 and not abs(off) > 0.006:
         return drafts
     return counts.accepted / (counts.mean - 1) if counts.mean > 1 and counts.accepted else nan
 
 
-# ---- entries -------------------------------------------------------------------------------------
-
-
-def read_counts(counts: Counts, request: Facts) -> Iterator[Entry]:
-    """The entry of one request, some lines or one setting; none if nothing was drafted, or if the
-    number of passes is not said.
-
-    The prompt's own pass gives an answer's first token. vLLM counts no pass without a draft, so
-    tokens that are left came one by one. It counts accepted tokens past the end, too, which hide as
-    many of these passes (`spare`). llama.cpp gives no number of passes: each gave one token more
-    than it accepted.
+def kinds_of(counts: Any, drafts: float, accepted: float) -> Array:
+    """Drafted tokens (NaN: not said), accepted tokens and number of each kind of pass, [3, kinds],
+    from a histogram (dense, sparse, or for each length of a draft) or from shares by position. No
+    kinds if there is neither, or if they do not add up to the totals. Drafts have one length if
+    this explains all drafted tokens.
     """
-    emitted = known(counts.emitted, max(counts.tokens - 1, 0))
+    cells, slack = counts.histogram, 0.01
+    if counts.shares:
+        cells = [drafts * (one - after) for one, after in pairwise([1.0, *counts.shares, 0.0])]
+        slack = 0.5 + 0.0006 * len(cells) * drafts  # of three decimals
+    length = known(counts.length, len(cells) - 1)
+    is_whole = abs(counts.drafted - length * drafts) < 0.5
+    rows = [
+        (one, *cell)
+        for one, table in (counts.by_length or {length if is_whole else nan: cells}).items()
+        for cell in (table.items() if isinstance(table, dict) else enumerate(table))
+    ]
+    kinds: Array = np.reshape(rows, (-1, 3)).astype(float).T
+    longest, deep, passes = kinds = kinds[:, kinds[2] > 0]
+    is_right = np.allclose([passes.sum(), deep @ passes], [drafts, accepted], 0, slack)
+    return kinds if is_right and not (deep > longest).any() else kinds[:, :0]
+
+
+# ---- answers -------------------------------------------------------------------------------------
+
+
+def answers_of(found: Found) -> list[Answer]:
+    """The answers of what was found: none if nothing was drafted, or if the number of passes is not
+    said. ValueError names the place.
+    """
+    where = f"{found.place}, {found.path}".removesuffix(", ")
+    try:
+        counts = counts_of(found.facts)
+        name = str(counts.name or f"{found.path}, {found.place}".removeprefix(", "))
+        domain = str(counts.domain or UNKNOWN)
+        if FORMATS[found.format][0] == SETTINGS:
+            name = f"K = {counts.length:.0f}, {name}".removeprefix("K = nan, ")
+            name = domain = name[:LONGEST_NAME]
+        request = {"prompt_id": PREFIX.sub("", name), "domain": domain}
+        request |= {"part": found.part, "where": f"{where}: "}
+        read = turns_of if counts.passes else passes_of
+        return [*read(counts, request)]
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def passes_of(counts: Any, request: Facts) -> Iterator[Answer]:
+    """The answer of one request, some lines or one setting.
+
+    The prompt's own pass gives an answer's first token (not in this kit, which keeps token_ids).
+    vLLM counts no pass without a draft, so tokens that are left came one by one. It counts accepted
+    tokens past the end, too, which hide as many of these passes (`spare`). llama.cpp gives no
+    number of passes: each gave one token more than it accepted.
+    """
+    steps, before = counts.steps, 1
+    if steps:
+        if not counts.tried:
+            raise ValueError(
+                "it has no drafted_per_step, because an earlier version of the kit decoded it: "
+                "decode the prompts again (decode --force)"
+            )
+        totals = len(steps), sum(steps), sum(counts.tried)
+        said = counts.drafts, counts.accepted, counts.drafted
+        if any(abs(one - total) > 0 for one, total in zip(said, totals, strict=True)):
+            raise ValueError("per_step_accepted and per_step_drafted do not add up to the totals")
+        counts.drafts, counts.accepted, counts.drafted = totals
+    if counts.token_ids:
+        before, counts.tokens = 0, len(counts.token_ids)
+    emitted = known(counts.emitted, max(counts.tokens - before, 0))
     drafts = known(counts.drafts, drafts_of(counts))
     by_mean = known(drafts, 1) * (counts.mean - 1)
     accepted = known(counts.accepted, max(emitted - drafts, 0), by_mean)
     # a mean alone stands for one pass
-    drafts = known(drafts, emitted - accepted, 1 if counts.accepted != counts.accepted else nan)
+    drafts = known(drafts, emitted - accepted, 1 if isnan(counts.accepted) else nan)
     emitted = known(emitted, accepted + drafts)
-    if not accepted + drafts >= 0:
+    if isnan(accepted + drafts):
         return
     most = known(counts.drafted, accepted)
     if not (accepted > 0) <= drafts <= emitted + 1 or not accepted <= most <= LONGEST * drafts:
         raise ValueError(
-            f"{accepted:,.0f} of {counts.drafted:,.0f} drafted tokens are accepted, in "
-            f"{drafts:,.0f} passes and {emitted + 1:,.0f} tokens: no more are accepted than "
-            f"drafted, a pass gives a token, and a draft has {LONGEST:,} at most"
+            f"{accepted:,.0f} of {most:,.0f} drafted tokens are accepted, in {drafts:,.0f} passes "
+            f"and {emitted + 1:,.0f} tokens: no more are accepted than drafted, a pass gives a "
+            f"token, and a draft has {LONGEST:,} at most"
         )
     left = emitted - accepted - drafts
     plain = max(left, 0)
+    request |= {"plain": int(plain), "context": counts.context}
     # the last pass may go past the end, if the engine counts passes, and tokens up to the end
-    past = counts.steps[-1] if counts.steps else known(counts.length, accepted)
-    spare = max(past + min(left, 0), 0) if counts.drafts + counts.tokens >= 0 else 0
-    request |= {"plain": int(plain), "spare": spare, "context": counts.context}
-    if counts.steps is None:
-        rows = rows_of(counts, drafts, accepted)
-        rows = [*rows, (0, 0, plain)] if rows and plain else rows
-        totals = {"accepted": accepted, "emitted": emitted, "drafted": counts.drafted}
-        yield Totals(blocks=drafts + plain, rows=rows, **totals, **request)
+    if not isnan(counts.drafts + counts.tokens):
+        past = steps[-1] if steps else known(counts.length, accepted)
+        request["spare"] = max(past + min(left, 0), 0)
+    if steps:
+        request |= {"drafted": counts.tried, "tokens": int(emitted) + before, "before": before}
+        yield Answer(accepted=steps, **request)
         return
-    tried = counts.tried or []
-    if (len(counts.steps), sum(counts.steps), sum(tried)) != (drafts, accepted, counts.drafted):
-        raise ValueError("per_step_accepted and per_step_drafted do not add up to the totals")
-    tokens = int(emitted) + 1
-    yield Answer(accepted=counts.steps, drafted=tried, tokens=tokens, before=1, **request)
+    kinds = kinds_of(counts, drafts, accepted)
+    if kinds.size and plain:
+        kinds = np.c_[kinds, (0, 0, plain)]
+    drafted, deep, blocks = kinds
+    sums = drafts + plain, counts.drafted, accepted, emitted
+    yield Answer(accepted=deep, drafted=drafted, blocks=blocks, totals=sums, **request)
 
 
-def read_spec_bench(counts: Counts, request: Facts) -> Iterator[Entry]:
-    """Spec-Bench and its forks: accept_lengths of all turns in a row, cut by decoding_steps; each
-    length counts the target's own token. REST writes a colon into the name, and `idxs` for the
-    steps. Some methods count the steps from 0 (REST, Token Recycling).
+def turns_of(counts: Any, request: Facts) -> Iterator[Answer]:
+    """The answers of a question of Spec-Bench or a fork: accept_lengths of all turns in a row, cut
+    by decoding_steps; each length counts the target's own token. REST writes a colon into the name,
+    and `idxs` for the steps. EAGLE and Medusa have no lengths. Several methods count the steps from
+    0 (EAGLE, REST, Token Recycling).
     """
-    lengths = counts.lengths_of_rest or counts.lengths
-    is_from_0 = sum(counts.passes) + len(counts.passes) == len(lengths)
-    steps, tokens = [count + is_from_0 for count in counts.passes], counts.new_tokens
-    if sum(steps) != len(lengths) or len(steps) != len(tokens):
+    lengths, tokens = counts.lengths_of_rest or counts.lengths, counts.new_tokens
+    is_from_0 = not lengths or sum(counts.passes) + len(counts.passes) == len(lengths)
+    steps = [count + is_from_0 for count in counts.passes]
+    if len(steps) != len(tokens) or (lengths and sum(steps) != len(lengths)):
         raise ValueError(
-            f"decoding_steps adds up to {sum(steps)} in {len(steps)} turns, and accept_lengths has "
-            f"{len(lengths)} entries, new_tokens {len(tokens)}"
+            f"decoding_steps (or idxs) adds up to {sum(steps)} in {len(steps)} turns, and "
+            f"accept_lengths has {len(lengths)} entries, new_tokens {len(tokens)}"
         )
+    if 0 in lengths:
+        raise ValueError("accept_lengths has 0: each length counts the target's own token")
     rest = iter(lengths)
     for turn, (count, emitted) in enumerate(zip(steps, tokens, strict=True)):
-        of_turn = list(islice(rest, count))
-        if counts.lengths_of_rest and count and sum(of_turn) == emitted - 1:
-            of_turn[0] += 1  # REST's first length leaves one token out
-        if 0 in of_turn:
-            raise ValueError("accept_lengths has 0: each length counts the target's own token")
-        accepted = [length - 1 for length in of_turn]
-        yield Answer(accepted=accepted, drafted=None, tokens=emitted, **request | {"turn": turn})
-
-
-def read_eagle(counts: Counts, request: Facts) -> Iterator[Entry]:
-    """EAGLE and Medusa: tokens and passes per turn; `idxs` counts the passes from 0."""
-    last, tokens = counts.passes, counts.new_tokens
-    if len(last) != len(tokens):
-        raise ValueError(f"idxs has {len(last)} turns and new_tokens {len(tokens)}")
-    for turn, (index, emitted) in enumerate(zip(last, tokens, strict=True)):
-        accepted = max(emitted - index - 1, 0)
-        of_turn = request | {"turn": turn, "blocks": index + 1}
-        yield Totals(accepted=accepted, emitted=emitted, **of_turn)
-
-
-def read_steps(counts: Counts, request: Facts) -> Iterator[Entry]:
-    """A line of `python -m speclab decode`, or an answer of a table of passes."""
-    if counts.tried is None:
-        raise ValueError(
-            "it has no drafted_per_step, because an earlier version of the kit decoded it: decode "
-            "the prompts again (decode --force)"
-        )
-    tokens = None if counts.token_ids is None else len(counts.token_ids)
-    yield Answer(accepted=counts.steps or [], drafted=counts.tried, tokens=tokens, **request)
-
-
-READERS: dict[str, Callable[[Counts, Facts], Iterator[Entry]]] = {
-    "spec-bench": read_spec_bench,
-    "eagle": read_eagle,
-    "speclab": read_steps,
-    "passes": read_steps,
-}
-# llama.cpp leaves the counts out of an answer for which nothing was drafted
-DEFAULTS: dict[str, Facts] = {"llama.cpp": {"draft_n": 0, "draft_n_accepted": 0}}
-IDS = [
-    *("prompt_id", "question_id", "x_request_id", "conversation_id", "request_id", "custom_id"),
-    *("task_id", "tag", "id", "rid", "label", "run_id"),
-]
-DOMAINS = ["domain", "category", "source_kind"]
-
-
-def who(facts: Mapping[str, Any], where: str) -> tuple[str, str]:
-    """The id of a request without PREFIX (`where` if it has none), and its domain."""
-    name, domain = (
-        next((str(facts[one]) for one in names if facts.get(one) not in (None, "")), default)
-        for names, default in ((IDS, where), (DOMAINS, UNKNOWN))
-    )
-    return PREFIX.sub("", name), domain
-
-
-def entries_of(found: Found) -> list[Entry]:
-    """The entries of what was found. ValueError names the place."""
-    name, domain = who(found.facts, found.where)
-    try:
-        counts = counts_of(DEFAULTS.get(found.format, {}), found.facts)
-        if found.format == "settings":
-            k = f", K = {counts.length:.0f}".removesuffix(", K = nan")
-            domain = name = name[10 - LONGEST_NAME :] + k
-        request = {"prompt_id": name, "domain": domain, "where": f"{found.where}: "}
-        read = READERS.get(found.format, read_counts)
-        return [*read(counts, request | {"part": found.part})]
-    except ValueError as error:
-        raise ValueError(f"{found.where}: {error}") from None
+        accepted = [length - 1 for length in islice(rest, count)]
+        facts = request | {"turn": turn, "accepted": accepted, "drafted": None, "tokens": emitted}
+        if not lengths:
+            facts["totals"] = count, nan, max(emitted - count, 0), emitted
+        elif counts.lengths_of_rest and sum(accepted) + count == emitted - 1:
+            accepted[0] += 1  # REST's first length leaves one token out
+        yield Answer(**facts)
 
 
 # ---- objects -------------------------------------------------------------------------------------
 
-# the names that make an object one of a format; of several the first
-SIGNS = {
-    "spec-bench": "accept_lengths accept_lengths:",
-    "eagle": "idxs",
-    "speclab": "accepted_per_step",
-    "sglang": "spec_verify_ct",
-    "vllm": "num_spec_steps",
-    "llama.cpp": "draft_n predicted_n",
-    "passes": "per_step_accepted",
-    "settings": "num_drafts spec_num_drafts spec_decode_num_drafts accepted_length_tau "
-    "mean_acceptance_length acceptance_length accept_length tokens_per_pass",
-}
-FORMATS = {name: kind for kind, names in SIGNS.items() for name in names.split()}
-# where another engine has vLLM's names
-AROUND = {"spec_decode_acceptance": "aiperf", "choices.speculative_decoding": "tensorrt-llm"}
 HOLDERS = ["usage", "timings", "metadata", "meta_info"]  # objects that speak of the record
-OUTER = [*IDS, *DOMAINS, "completion_tokens", "prompt_tokens", "num_speculative_tokens"]
+NESTED = (dict, list)
 
 
-def find_facts(
-    value: Any, where: str, path: str = "", outer: Facts | None = None, part: str = ""
+def find_objects(
+    value: Any, place: str, path: str = "", outer: Facts | None = None, part: str = ""
 ) -> Iterator[Found]:
-    """What a JSON value holds: the outermost objects with a name of SIGNS. path: its place in the
-    line; outer: what the objects around it say; part: as of `Found`.
+    """What a JSON value holds: the outermost objects of a format. outer: what the objects around it
+    say; path, part: as of `Found`.
     """
-    if len(path) > LONGEST_PATH:
-        return
-    if isinstance(value, list) and value and isinstance(value[0], NESTED):
+    if isinstance(value, list):
         for index, one in enumerate(value):
-            # the choices of a response are no list of requests
-            inside = path if path.endswith("choices") else f"{path}[{index}]"
-            yield from find_facts(one, where, inside, outer, part)
-    if not isinstance(value, dict):
+            if isinstance(one, NESTED):
+                yield from find_objects(one, place, f"{path}[{index}]", outer, part)
         return
-    outer = (outer or {}) | {name: value[name] for name in OUTER if name in value}
+    said = {name: one for name, one in value.items() if not isinstance(one, NESTED)}
+    outer = (outer or {}) | said
     for held in map(value.get, HOLDERS):
         outer |= held if isinstance(held, dict) else {}
-    kind = next((FORMATS[name] for name in FORMATS if name in value), "")
-    kind = next((name for end, name in AROUND.items() if kind and path.endswith(end)), kind)
-    place = f"{where}, {path}".removesuffix(", ")
-    points = [value] if kind else points_of(value)
-    yield from (Found(kind or "settings", outer | one, place, part) for one in points)
-    for name, one in value.items() if not points else ():
-        of_list = part
-        if isinstance(one, list) and name != "choices":
-            said = [f"{k} {v}" for k, v in value.items() if isinstance(v, str | int)]
-            of_list = f"{name}: {' '.join(said)}"[:LONGEST_NAME].strip(": ")
+    kind = next((SIGNS[sign] for sign in SIGNS if sign in value), "")
+    if kind == "llamacpp":  # it leaves the counts out where nothing was drafted
+        outer = {"draft_n": 0, "draft_n_accepted": 0} | outer
+    if kind:
+        yield Found(kind, outer | value, place, path, part)
+        return
+    for name, one in value.items():
         if isinstance(one, NESTED):
+            is_run = isinstance(one, list) and len(one) > 1
+            run = re.sub("[{}']", "", f"{name}: {said}")[:LONGEST_NAME].strip(" :,")
             inside = f"{path}.{name}".removeprefix(".")
-            yield from find_facts(one, where, inside, outer, of_list)
-
-
-def points_of(value: Facts) -> list[Facts]:
-    """The settings of an object that gives the mean tokens per pass by K; none if it does not."""
-    is_curve = all(
-        name.isdigit() and isinstance(mean, float) and 1 <= mean <= LONGEST
-        for name, mean in value.items()
-    )
-    return [{"k": int(k), "accept_length": mean} for k, mean in value.items() if is_curve]
+            yield from find_objects(one, place, inside, outer, run if is_run else part)
 
 
 # ---- lines of text -------------------------------------------------------------------------------
@@ -393,8 +349,8 @@ PATTERNS = {
     "num_draft_tokens": r"Drafted: +(\d+) tokens|[Dd]raft[ _]tokens: +(\d+)|(\d+) generated"
     r"|(?:n_drafted|#gen tokens) *= *(\d+)",
     "num_drafts": r"(?:Drafts|num_drafts):? +(\d+)|#gen drafts *= *(\d+)",
-    "running": r"#running-req: *(\d+)",
-    "emitted": r"emitted tokens: *(\d+)",
+    "#running-req": r"#running-req: *(\d+)",
+    "emitted_tokens": r"emitted tokens: *(\d+)",
     "accept_length": r"(?:[Aa]ccept(?:ance)? len(?:gth)?|mean len|mean acc len) *[:=] *([\d.]+)",
     "num_spec_tokens": r"(?:speculative tokens|speculative depth|n_draft|"
     r"num_spec(?:ulative)?_tokens\W?) *[:=] *(\d+)",
@@ -402,19 +358,19 @@ PATTERNS = {
     "per_pos": r"(?:er.position acceptance rate|rate per position|acc rate/pos) *[:=]"
     r" *\(?([\d., ]+)",
 }
-# which line completes an entry, by format; the counters of the last two add up
+# which line completes an entry, by format
 MARK = re.compile(
-    r"(?P<vllm>SpecDecoding metrics:)|(?P<sglang>Decode batch.*accept len)"
-    r"|(?P<llama>\d accepted +/|n_accept *=)|(?P<bench>(?:Accepted |num_accepted_)tokens: +\d)"
-    r"|(?P<old>Speculative metrics:)|statistics +(?P<statistics>\S+):"
+    r"(?P<vllm_log>SpecDecoding metrics:)|(?P<sglang_log>Decode batch.*accept len)"
+    r"|(?P<llamacpp_log>\d accepted +/|n_accept *=)|(?P<vllm_totals>Speculative metrics:)"
+    r"|(?P<settings>(?:Accepted |num_accepted_)tokens: +\d)"
+    r"|(?P<llamacpp_totals>statistics +(?P<drafter>\S+):)"
 )
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
-FORMAT_OF = {"vllm": "vllm-log", "old": "vllm-log", "sglang": "sglang-log", "bench": "settings"}
-FORMAT_OF |= {"llama": "llama.cpp-log", "statistics": "llama.cpp-statistics"}
 SERIES = re.compile(
-    r"(?m)^(\w+?)[:_]spec_decode_(num_drafts|num_draft_tokens|num_accepted_tokens)(?:_per_pos)?"
+    r"(?m)^\w+?[:_]spec_decode_(num_drafts|num_draft_tokens|num_accepted_tokens)(?:_per_pos)?"
     r"(?:_total)?(?:\{(.*)\})? +([-+.\w]+)"
 )
+POSITION = re.compile(r'position="(\d+)"')
 
 
 def find_lines(text: str, name: str, length: str) -> Iterator[Found]:
@@ -422,8 +378,7 @@ def find_lines(text: str, name: str, length: str) -> Iterator[Found]:
     seen: Facts = {"num_spec_tokens": float(length)} if length else {}
     totals = {}
     for number, line in enumerate(text.split("\n"), 1):
-        if len(line) > LONGEST_LINE:
-            continue
+        line = line[:LONGEST_LINE]
         for field, pattern in PATTERNS.items():
             if found := re.search(pattern, line):
                 numbers = [float(one) for one in NUMBER.findall(found[found.lastindex or 0])]
@@ -431,38 +386,32 @@ def find_lines(text: str, name: str, length: str) -> Iterator[Found]:
         mark = MARK.search(line)
         if mark is None:
             continue
-        kind, where = str(mark.lastgroup), f"{name}, line {number}"
-        is_said = "num_draft_tokens" in seen and {"num_accepted_tokens", "emitted"} & {*seen}
-        if kind != "sglang" and not is_said:
-            raise ValueError(f"{where} does not say how many tokens were accepted and drafted")
-        drafter = mark["statistics"] or kind
-        one = Found(FORMAT_OF[kind], seen | {"domain": mark["statistics"]}, where)
-        if kind in ("old", "statistics"):
-            totals[drafter] = one  # counters that add up: the last line counts
+        kind = str(mark.lastgroup).replace("_", "-")
+        one = Found(kind, seen | {"domain": mark["drafter"]}, f"{name}, line {number}")
+        if kind.endswith("totals"):  # since the server began: the last line counts
+            totals[mark["drafter"]] = one
         else:
             yield one
-        seen = {field: seen[field] for field in seen if field == "num_spec_tokens"}
+        seen = {field: one for field, one in seen.items() if field == "num_spec_tokens"}
     yield from totals.values()
 
 
-def find_scrapes(texts: Mapping[str, str]) -> Iterator[Found]:
+def find_scrapes(text: str, names: str) -> Iterator[Found]:
     """What Prometheus text counts: since the server began, or from the first to the last of several
-    scrapes, in one file or in several. Models count together, engines apart.
+    scrapes. Models and engines count together.
     """
-    series: dict[tuple[str, ...], list[float]] = {}
-    for *key, value in SERIES.findall("\n".join(texts.values())):
-        series.setdefault(tuple(key), []).append(float(value))
-    for engine in dict.fromkeys(engine for engine, *_ in series):
-        total: dict[str, float] = {}
-        for (of_engine, name, labels), values in series.items():
-            place = re.search(r'position="(\d+)"', labels)
-            key = f"position {int(place[1]):03}" if place else name
-            more = values[-1] - (values[0] if values[1:] else 0)
-            total[key] = total.get(key, 0) + more * (of_engine == engine)
-        drafts = total.get("num_drafts") or nan
-        shares = [total[key] / drafts for key in sorted(total) if key.startswith("position")]
-        facts = total | {"per_pos": shares, "domain": engine}
-        yield Found("prometheus", facts, f"{', '.join(texts)}, {engine}")
+    series = defaultdict(list)
+    for name, labels, value in SERIES.findall(text):
+        series[name, labels].append(float(value))
+    total: dict[Any, float] = Counter()
+    for (name, labels), values in series.items():
+        place = POSITION.search(labels)
+        before = values[0] if len(values) > 1 else 0
+        total[int(place[1]) if place else name] += values[-1] - before
+    if series:
+        drafts = total["num_drafts"] or nan
+        total["per_pos"] = [total[place] / drafts for place in range(LONGEST) if place in total]
+        yield Found("prometheus", total, names)
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -474,73 +423,66 @@ NO_MARK = (
 
 
 def text_of(path: Path) -> str:
-    """The text of a file, plain or gzip. ValueError if it is no regular file, damaged, binary,
-    empty, or has more than LONGEST_TEXT characters.
+    """The text of a file, plain or gzip. ValueError if it is no regular file, damaged, or has
+    more than LONGEST_TEXT bytes.
     """
-    if not path.is_file():
-        raise ValueError(f"{path.name} is not a regular file; save it as one")
     try:
-        with path.open("rb") as file:
-            head = file.read(2)
-        opener: Callable[..., Any] = gzip.open if head == b"\x1f\x8b" else open
-        # Windows writes UTF-16 where a log goes through its shell
-        encoding = "utf-16" if head in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-        with opener(path, "rt", encoding=encoding) as file:
-            text: str = file.read(LONGEST_TEXT)
-    except (OSError, EOFError, zlib.error, UnicodeError) as error:
+        content = content_of(path)
+        if content.startswith(b"\x1f\x8b"):
+            content = gzip.GzipFile(fileobj=BytesIO(content)).read(LONGEST_TEXT)
+        if len(content) >= LONGEST_TEXT:
+            raise ValueError(f"it has more than {LONGEST_TEXT:,} bytes")
+        return content.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise ValueError(f"{path.name} is damaged or cannot be read ({error})") from None
-    if not text.strip() or "\0" in text or len(text) == LONGEST_TEXT:
-        said = "binary" if "\0" in text else f"empty, or has more than {LONGEST_TEXT:,} characters"
-        raise ValueError(f"{path.name} is {said}")
-    return text
 
 
-def json_values(text: str, name: str) -> Iterator[tuple[str, Any]]:
-    """(where, value) of what a text holds: YAML, rows of a table, or JSON values, one per line or
+def values_of(text: str, name: str) -> Iterator[tuple[str, Any]]:
+    """(place, value) of what a text holds: YAML, rows of a table, or JSON values, one per line or
     over several lines; nothing for other text. ValueError names the line.
     """
     suffix = name.lower().removesuffix(".gz").rpartition(".")[2]
-    if suffix in ("yaml", "yml"):
-        yield name, parse_yaml(text)
+    if suffix in ("yaml", "yml"):  # mean tokens per pass by K
+        for path, mean in pd.json_normalize({"": parse_yaml(text)}).T[0].items():
+            label, _, k = path.strip(".").rpartition(".")
+            if k.isdigit():
+                yield name, {"label": label, "k": int(k), "accept_length": mean}
     elif suffix in ("csv", "tsv"):
         yield from rows_of_table(text, name)
-    is_json = text.lstrip().startswith(("{", "[", "data:"))
-    end, line = 0 if is_json else len(text), 1
-    while between := BETWEEN.match(text, end):
-        at = between.end()
-        line += text.count("\n", end, at)
-        if at == len(text):
-            return
+    if not text.lstrip().startswith(("{", "[", "data:")):
+        return
+    line, before, end = 1, 0, 0
+    while (start := BETWEEN.match(text, end).end()) < len(text):  # type: ignore[union-attr]
+        line += text.count("\n", before, start)
+        before = start
         try:
-            value, end = JSON.raw_decode(text, at)
+            value, end = JSON.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            is_cut = "Unterminated" in str(error) or getattr(error, "pos", 0) >= len(text.rstrip())
-            said = "JSON that is cut" if is_cut else f"JSON that cannot be read ({error})"
-            raise ValueError(f"{name}, line {line}: {said}; get the file again") from None
+            raise ValueError(
+                f"{name}, line {line}: no JSON ({error}); get the file again"
+            ) from None
         yield f"{name}, line {line}", value
-        line += text.count("\n", at, end)
 
 
 def rows_of_table(text: str, name: str) -> Iterator[tuple[str, Facts]]:
-    """(where, facts) of each row of a table, or of each answer if a row is a pass: it has
+    """(place, facts) of each row of a table, or of each answer if a row is a pass: it has
     `accepted` and `drafted`, or lengths that count the target's token, too; `step` rises within an
     answer.
     """
     table = pd.read_csv(StringIO(text), sep=None, engine="python")
-    table.columns = [re.sub(r"\W+", "_", column.strip()).lower() for column in table]
-    lengths = {"accept_length": "accepted", "candidate_length": "drafted"}
-    if {*lengths} <= {*table}:
-        table = table.assign(**{new: table[old] - 1 for old, new in lengths.items()})
-    if not {*lengths.values()} <= {*table}:
-        for number, row in enumerate(table.to_dict("records"), 2):
-            facts = {k: one for k, one in row.items() if one == one}
-            label = " ".join(one for one in facts.values() if isinstance(one, str))
-            yield f"{name}, line {number}", {"label": label} | facts
-        return
-    step = table.get("step", pd.Series(range(len(table))))
-    for _, rows in table.groupby((step.diff() <= 0).cumsum()):
-        facts = {f"per_step_{new}": rows[new].tolist() for new in lengths.values()}
-        yield f"{name}, line {rows.index[0] + 2}", facts
+    table.columns = [column.strip().lower().replace(" ", "_") for column in table]
+    if "candidate_length" in table:
+        table["accepted"] = table["accept_length"] - 1
+        table["drafted"] = table["candidate_length"] - 1
+    if "accepted" in table and "drafted" in table:
+        is_first = table.get("step", table.index.to_series()).diff() <= 0
+        first = table.index.to_series().where(is_first, 0).cummax()
+        table = table.groupby(first)[["accepted", "drafted"]].agg(list).add_prefix("per_step_")
+    for number, row in table.iterrows():
+        facts = row.dropna().to_dict()
+        words = [word for word in facts.values() if isinstance(word, str)]
+        label = " ".join(reversed(words))  # the last columns say most
+        yield f"{name}, line {number + 2}", {"label": label} | facts
 
 
 def find_all(paths: Sequence[Path], length: str = "") -> Iterator[Found]:
@@ -549,24 +491,21 @@ def find_all(paths: Sequence[Path], length: str = "") -> Iterator[Found]:
     """
     others, problem = {}, ""
     for path in paths:
-        text, said, is_read = text_of(path), NO_MARK, False
+        text, said = text_of(path), NO_MARK
+        found: list[Found] = []
         try:
-            for where, value in json_values(text, path.name):
-                found = [*find_facts(value, where)]
-                yield from found or [Found("", {}, where)] * isinstance(value, dict)
-                said = f"{where} has {brief([*value] if isinstance(value, dict) else value)}"
-                is_read |= bool(found)
-        except ValueError as error:
-            if is_read:
-                raise
-            said = str(error)
-        for one in find_lines(text, path.name, length) if not is_read else ():
-            yield one
-            is_read = True
-        if not is_read:
+            for place, value in values_of(text, path.name):
+                said = f"{place} has {brief([*value] if isinstance(value, dict) else value)}"
+                found += [*find_objects([value], place)] or [Found("", {}, place)]
+        except (ValueError, RecursionError) as error:
+            found, said = [], str(error)
+        if not any(one.format for one in found):
+            found = [*find_lines(text, path.name, length)]
+        if not found:
             others[path.name] = text
-            problem = problem or f"{path.name}: no format fits; {said}"
-    found = [*find_scrapes(others)] if others else []
-    yield from found
-    if others and not found:
+            problem = f"{path.name}: no format fits; {said}"
+        yield from found
+    scrapes = [*find_scrapes("\n".join(others.values()), ", ".join(others))]
+    yield from scrapes
+    if problem and not scrapes:
         raise ValueError(problem)
