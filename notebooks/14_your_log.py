@@ -140,9 +140,6 @@ tau = per_pass.at(domain=EVERY).value
 dots = sums[["prompt_id", "domain"]].assign(of_request=sums["emitted"] / sums["blocks"])
 assert dots["of_request"].iloc[0] == by_hand
 said = f"By token it is {tau:.2f}, by {whole.about} {dots['of_request'].mean():.2f}."
-if (sums["spare"] > 0).any():
-    least = sums["emitted"].sum() / (sums["blocks"] + sums["spare"]).sum()
-    said += f" {log_summary.HIDDEN} By token it is {least:.2f} at least."
 if is_ordered and passes["drafted"].notna().all():
     uncut = passes[passes["remaining"] > passes["drafted"].max()]
     if len(uncut):

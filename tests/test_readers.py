@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import random
 from pathlib import Path
 
 import pandas as pd
@@ -83,17 +82,17 @@ def test_depths_of_published_files():
     [
         (
             "llamacpp_timings/inventivehq_results.json",
-            "records: backend cuda method draft",
+            "records: backend: cuda, method: draft",
             2103,
             3844,
         ),
         (
             "llamacpp_timings/inventivehq_results_1080ti.json",
-            "records: backend cuda method draft",
+            "records: backend: cuda, method: draft",
             2096,
             3840,
         ),
-        ("llamacpp_metrics/vukrosic_f16.json", "runs: repetition 1", 102, 1971),
+        ("llamacpp_metrics/vukrosic_f16.json", "runs: repetition: 1", 102, 1971),
     ],
 )
 def test_the_runs_of_a_published_file_are_its_domains(name, part, accepted, drafted):
@@ -104,30 +103,6 @@ def test_the_runs_of_a_published_file_are_its_domains(name, part, accepted, draf
     alone = logs.read_log([SHARED / name], part=whole)
     assert totals(alone)[1:3] == (drafted, accepted)
     assert {"code", "coding"} & {*alone.sums["domain"]}  # the categories of the file
-
-
-@needs_shared
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("llamacpp_metrics/vukrosic_target-only.json", "nothing was drafted in it"),
-        ("llamacpp_timings/inventivehq_prompts.json", r"no format fits; .*, line 1 has \["),
-        ("vllm_study_runs/factorial_effects.json", r"no format fits; .* has \['gsm8k@c1'"),
-    ],
-)
-def test_a_published_file_without_drafts_is_told_what_was_seen(name, message):
-    with pytest.raises(ValueError, match=message) as error:
-        logs.read_log([SHARED / name])
-    assert "cut" not in str(error.value)
-
-
-@needs_shared
-def test_published_means_are_points():
-    log = logs.read_log([SHARED / "inferencex_golden_al/dsv4_mtp.yaml"])
-    assert log.about == readers.SETTINGS and log.requests == 16
-    sums = log.sums.set_index("domain")
-    point = sums.loc["dsv4_mtp.yaml, deepseek-v4-pro.thinking_off, K = 6"]
-    assert point["emitted"] / point["blocks"] == pytest.approx(3.16)
 
 
 # predicted, drafted and accepted tokens of a draft of 0.5B for Qwen2.5-Coder-7B, RTX 5060 Ti, CUDA:
@@ -167,13 +142,6 @@ def test_the_users_own_cards(numbers, expected, tmp_path):
     assert totals(log) == expected and {*log.sums["domain"]} == {*numbers}
     if numbers is VUKROSIC:  # the server's own count: 505 drafts, so 6 passes had none
         assert expected[0] - 505 == 6
-
-
-def test_two_positions_nearly_always_and_then_nothing(tmp_path):
-    """MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark @489af95, MIT."""
-    log = read(tmp_path, scrape(105, 630, 149, 84, 63, 1, 1, 0, 0), "dspark.txt")
-    assert totals(log) == (105, 630, 149, 254)
-    assert rows(log) == {0: 21, 1: 21, 2: 62, 4: 1}
 
 
 # ---- formats by hand -----------------------------------------------------------------------------
@@ -225,8 +193,8 @@ TEXTS = {
     ),
     "without the bonus": (LINE.replace("2.50", "1.50"), "vllm-log", BY_ACCEPTED),
     "by the mean": (LINE.replace("0.200", "0.20").replace("0.800, ", ""), "vllm-log", None),
-    "oldest": (OLDEST + OLDEST, "vllm-log", None),
-    "statistics": (f"{STATISTICS}\n{STATISTICS}", "llama.cpp-statistics", BY_ACCEPTED),
+    "oldest": (OLDEST + OLDEST, "vllm-totals", None),
+    "statistics": (f"{STATISTICS}\n{STATISTICS}", "llamacpp-totals", BY_ACCEPTED),
     "bench": (
         "Acceptance rate (%): 50.00\nAcceptance length:    2.50\nDrafts:      10\n"
         "Draft tokens:    30\nAccepted tokens:    15\n",
@@ -253,7 +221,7 @@ TEXTS = {
 def test_a_text_log_by_hand(case, ending, tmp_path):
     text, kind, by_accepted = TEXTS[case]
     log = read(tmp_path, text.replace("\n", ending), "server.log")
-    assert log.format == (kind or "llama.cpp-log")
+    assert log.format == (kind or "llamacpp-log")
     assert totals(log) == COUNTS
     assert (log.passes is None) == (by_accepted is None)
     if by_accepted:
@@ -269,7 +237,7 @@ def test_llama_cpp_counts_the_passes_by_the_length_of_the_answer(tmp_path):
     assert totals(log) == (11, 30, 15, 26)
     assert rows(log) == BY_ACCEPTED | {0: 3} and (log.passes["drafted"] == 0).sum() == 1
     # the requests themselves, not the sums of the drafter
-    assert read(tmp_path, f"{LLAMA}{rates}\n{STATISTICS}", "server.log").format == "llama.cpp-log"
+    assert read(tmp_path, f"{LLAMA}{rates}\n{STATISTICS}", "server.log").format == "llamacpp-log"
 
 
 def test_lines_of_sglang_weigh_by_the_running_requests(tmp_path):
@@ -321,7 +289,8 @@ JSONS = {
 @pytest.mark.parametrize("kind", JSONS)
 def test_a_histogram_gives_the_depths(kind, tmp_path):
     log = read(tmp_path, JSONS[kind])
-    assert log.format == kind and totals(log) == (3, 8, 3, 6)
+    assert log.format == kind.replace("aiperf", "vllm")
+    assert totals(log) == (3, 8, 3, 6)
     assert rows(log) == {0: 1, 1: 1, 2: 1}
     assert log.sums["prompt_id"].tolist() == ["a"]
     assert (log.sums["domain"] == ("coding" if kind == "aiperf" else "unknown")).all()
@@ -368,10 +337,10 @@ def test_a_table_of_passes_and_a_table_of_means(tmp_path):
     assert log.requests == 2 and log.passes["accepted"].tolist() == [2, 0, 1]
     assert (log.passes["drafted"] == 3).all()
     log = read(tmp_path, "method;k;tokens_per_pass\nMTP;1;1.83\nMTP;8;4.5\n", "means.csv")
-    assert log.sums["domain"].tolist() == ["MTP, K = 1", "MTP, K = 8"]
+    assert log.sums["domain"].tolist() == ["K = 1, MTP", "K = 8, MTP"]
     assert log.sums["emitted"].tolist() == [1.83, 4.5] and log.passes is None
     log = read(tmp_path, "model:\n  thinking_on:\n    1: 1.84\n    2: 2.5\n", "golden.yaml")
-    names = [f"golden.yaml, model.thinking_on, K = {k}" for k in (1, 2)]
+    names = [f"K = {k}, model.thinking_on" for k in (1, 2)]
     assert log.sums["domain"].tolist() == names
 
 
@@ -380,7 +349,7 @@ def test_counters_of_settings_have_depths(tmp_path):
     setting |= {"num_draft_tokens": 30, "per_pos": [0.8, 0.5, 0.2]}
     log = read(tmp_path, {"rows": [setting]})
     assert totals(log) == COUNTS and rows(log) == BY_ACCEPTED
-    assert log.sums["domain"].tolist() == ["draft, K = 3"]
+    assert log.sums["domain"].tolist() == ["K = 3, draft"]
 
 
 # ---- containers ----------------------------------------------------------------------------------
@@ -397,7 +366,6 @@ CONTAINERS = {
     "stream": f"data: {json.dumps(ONE)}\n\ndata: {json.dumps(TWO)}\n\ndata: [DONE]\n",
     "gzip": gzip.compress(json.dumps([ONE, TWO]).encode()),
     "bom": b"\xef\xbb\xbf" + json.dumps([ONE, TWO]).encode(),
-    "utf-16": json.dumps([ONE, TWO]).encode("utf-16"),
 }
 
 
@@ -418,7 +386,7 @@ def test_objects_around_a_response_name_it(tmp_path):
 
 def test_what_counts_nothing_is_left_out_and_said(tmp_path):
     log = read(tmp_path, f"{json.dumps({'id': 'a', 'choices': []})}\n{json.dumps(vllm())}")
-    assert log.notes == ["1 objects or lines do not say how many passes drafted (left out)."]
+    assert log.notes == ["The kit left out 1 record without counts of drafts."]
 
 
 def test_a_log_of_docker_is_read_as_text(tmp_path):
@@ -507,12 +475,6 @@ def test_a_hostile_text_is_refused_in_one_line(case, tmp_path):
         read(tmp_path, text, "server.log")
 
 
-def test_counters_of_two_engines_are_two_domains(tmp_path):
-    both = scrape(9, 27, 5) + scrape(4, 12, 6).replace("vllm:", "llamacpp:")
-    sums = read(tmp_path, both, "metrics.txt").sums.set_index("domain")
-    assert sums["blocks"].to_dict() == {"vllm": 9, "llamacpp": 4}
-
-
 def test_the_length_of_a_draft_may_be_named_for_lines(tmp_path):
     assert totals(read(tmp_path, OLDER, "server.log", drafted=3)) == COUNTS
 
@@ -534,44 +496,6 @@ def test_a_pipe_is_refused_and_not_read(tmp_path):
 
 
 # ---- what a log does not determine ---------------------------------------------------------------
-
-
-def ngram_response(rng, name):
-    """An answer of n-gram drafts as vLLM logs it, and its true number of target passes: passes
-    without a draft are left out, and accepted tokens past the end are counted.
-    """
-    tokens, at, passes_of_answer, accepted = rng.randint(10, 40), 1, 0, []
-    while at < tokens:
-        passes_of_answer += 1
-        kept = rng.choice([None, None, 0, 1, 3, 5])
-        accepted += [] if kept is None else [kept]
-        at += 1 + (kept or 0)
-    facts = {"num_spec_steps": len(accepted), "num_accepted_draft_tokens": sum(accepted)}
-    facts |= {"num_draft_tokens": 5 * len(accepted), "num_spec_tokens": 5}
-    facts |= {"per_step_accepted": accepted, "per_step_drafted": [5] * len(accepted)}
-    facts["acceptance_histogram"] = [accepted.count(k) for k in range(6)]
-    return vllm(facts, tokens, name), passes_of_answer
-
-
-@pytest.mark.parametrize("level", ["detailed", "summary"])
-def test_hidden_passes_without_a_draft_are_a_bound(level, tmp_path):
-    rng = random.Random(1)
-    lines, truth = zip(*(ngram_response(rng, f"r{i}") for i in range(200)), strict=True)
-    if level == "summary":
-        for line in lines:
-            facts = line["metrics"]["speculative_decoding"]
-            del facts["per_step_accepted"], facts["per_step_drafted"]
-    log = read(tmp_path, list(lines))
-    fewest, spare = log.sums["blocks"], log.sums["spare"]
-    kept = [name in {*log.sums["prompt_id"]} for name in (f"r{i}" for i in range(200))]
-    true = pd.Series(truth)[kept].reset_index(drop=True)
-    assert ((fewest <= true) & (true <= fewest + spare)).all()
-    assert fewest.sum() < true.sum(), "negative control: the fewest passes are too few"
-
-
-def test_a_draft_model_hides_no_pass(tmp_path):
-    log = read(tmp_path, [vllm(tokens=6), vllm(name="b")])
-    assert (log.sums["spare"] == 0).all()
 
 
 RANKS = st.lists(st.integers(0, 1), min_size=2, max_size=30)

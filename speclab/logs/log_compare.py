@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from speclab import score, stats
-from speclab.estimates import cell, counted
-from speclab.logs import passes
+from speclab.estimates import cell
 from speclab.logs.log_gammas import PER_PASS, own_gamma
-from speclab.logs.log_summary import EVERY, TOTALS
+from speclab.logs.log_summary import EVERY
 from speclab.logs.logs import Log
+from speclab.logs.passes import depth_counts
 from speclab.logs.readers import REQUESTS
 from speclab.score import POOLED
 
@@ -21,47 +21,44 @@ def compared_lines(logs: Mapping[str, Log]) -> list[str]:
     logs share no prompt.
     """
     first, second = logs
-    sums = {name: log.sums.set_index("prompt_id") for name, log in logs.items()}
-    shared = sums[first].index.intersection(sums[second].index)
+    sums = [log.sums.set_index("prompt_id") for log in logs.values()]
+    shared = sums[0].index.intersection(sums[1].index)
     if shared.empty or {log.about for log in logs.values()} != {REQUESTS}:
         raise ValueError(
             f"{first} and {second} have no request of the same name; give the requests of both the "
             "same prompt_id"
         )
-    # every number of both logs from the same resampled prompts; 0: tokens per target pass
-    depths = [0 if log.passes is None else log.passes["accepted"].max() for log in logs.values()]
-    asked = range(1 + min(DEEPEST, *depths))
-    questions = {}
-    for name, log in logs.items():
-        for depth in asked:
-            frame = passes.depth_counts(log.passes, depth) if depth else log.sums
-            kept = frame[frame["prompt_id"].isin(shared)].assign(domain=EVERY)
-            questions[name, depth] = kept, ACCEPTED if depth else PER_PASS
-    draws = stats.jointly(questions, same=False)
-    lines = [f"{counted(len(shared), 'prompt')} of both logs: {first}, {second}, difference."]
-    for depth in asked:
-        one, other = (draws[name, depth][POOLED] for name in logs)
-        row = draws.table({depth: other - one}).frame.iloc[0]
-        what = (
-            f"accepted at depth {depth}, if all above were" if depth else "tokens per target pass"
-        )
+    lines = [f"{len(shared):,} prompts are in both logs: {first}, {second}, difference."]
+    # a number of both logs from the same resampled prompts
+    for depth in range(DEEPEST + 1):
+        what, estimator = f"accepted at depth {depth}, if all above were", ACCEPTED
+        frames = [log.passes for log in logs.values()]
+        if depth == 0:
+            what, estimator = "tokens per target pass", PER_PASS
+            frames = [log.sums for log in logs.values()]
+        elif any(frame is None or frame["accepted"].max() < depth for frame in frames):
+            break
+        else:
+            frames = [depth_counts(frame, depth) for frame in frames]
+        kept = [frame[frame["prompt_id"].isin(shared)].assign(domain=EVERY) for frame in frames]
+        draws = stats.jointly(dict(enumerate(zip(kept, [estimator] * 2, strict=True))), same=False)
+        one, other = draws[0][POOLED], draws[1][POOLED]
+        row = draws.table({what: other - one}).frame.iloc[0]
         difference = cell(row.estimate, row.low, row.high, 2)
         lines.append(f"  {what}: {one[0]:.2f}, {other[0]:.2f}, {difference}")
-    lines += [TOTALS] * (len(asked) == 1)
     # by prompt
-    counts = [sums[name].loc[shared] for name in logs]
-    tokens = [table["emitted"] / table["blocks"] for table in counts]
-    gain = tokens[1] - tokens[0]
+    tokens, others = (table["emitted"] / table["blocks"] for table in sums)
+    gain = (others - tokens)[shared]
     far = gain.abs().idxmax()
     lines.append(
-        f"{second} has more for {(gain > 0).sum()} prompts and less for {(gain < 0).sum()}. The "
-        f"largest difference is {far!r}: {tokens[0][far]:.2f}, {tokens[1][far]:.2f}."
+        f"{second} has more in {(gain > 0).sum()} prompts and less in {(gain < 0).sum()}. They "
+        f"differ most in {far!r}: {tokens[far]:.2f}, {others[far]:.2f}."
     )
-    for column, what in {"emitted": "answers", "context": "prompts"}.items():
-        different = ((counts[1][column] - counts[0][column]).abs() > 0).sum()
-        lines.append(f"The {what} differ in length for {counted(different, 'prompt')}.")
+    for column, what in {"emitted": "answer", "context": "prompt"}.items():
+        different = (sums[1][column] - sums[0][column])[shared].fillna(0) != 0
+        lines.append(f"The length of the {what} differs in {different.sum()} prompts.")
     # the settings that a log shows
-    lengths = [log.passes is not None and own_gamma(log.passes) for log in logs.values()]
-    drafted = [f"{length} tokens per draft" if length else "no fixed draft" for length in lengths]
-    said = [f"{log.format}, {one}" for log, one in zip(logs.values(), drafted, strict=True)]
-    return [*lines, f"Settings: {'; '.join(said)}."]
+    for name, log in logs.items():
+        length = log.passes is not None and own_gamma(log.passes)
+        lines.append(f"{name}: format {log.format}, tokens per draft: {length or 'unknown'}")
+    return lines

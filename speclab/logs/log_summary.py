@@ -24,10 +24,6 @@ INTERVALS = {
     "neighbouring lines, which are not requests:",
     SETTINGS: "Tokens per target pass of each setting, without intervals:",
 }
-HIDDEN = (
-    "The server counts no passes without a draft, and accepted tokens past the end may hide some. "
-    "So the log gives bounds, and the interval is around both."
-)
 NO_ORDER = (
     "The log has no order of the passes. It decides acceptance by depth, and bounds for another "
     "gamma where the lengths of the drafts are known. It says nothing along an answer."
@@ -38,29 +34,20 @@ NO_LENGTHS = "The log does not say how long the drafts were; name it with --draf
 
 def summary_lines(log: Log, folder: Path) -> list[str]:
     """The summary of a log that was saved in `folder`."""
-    blocks = counted(int(log.sums["blocks"].sum()), "target pass")
-    size = f"{counted(log.requests, log.about)}, {blocks}"
+    blocks = int(log.sums["blocks"].sum())
+    size = f"{counted(log.requests, log.about)}, {counted(blocks, 'target pass')}"
     lines = [f"{folder} holds a log in the format {log.format}: {size}."]
     lines += [*log.notes, INTERVALS[log.about]]
-    # the lower bounds have all passes that the log cannot exclude
-    most = tokens_per_pass(log.sums, logs.resamples(log)).frame
-    hidden = log.sums.assign(blocks=log.sums["blocks"] + log.sums["spare"])
-    is_bound = (log.sums["spare"] > 0).any()
-    fewest = tokens_per_pass(hidden, logs.resamples(log)).frame if is_bound else most
-    table = most.assign(least=fewest["estimate"], low=fewest["low"])
     counts = log.sums.groupby("domain")[["accepted", "drafted"]].sum()
     counts.loc[EVERY] = counts.sum()
-    shown = table if len(table) > 2 else table.tail(1)  # of one domain only EVERY
-    for row in table.head(-1).itertuples() if log.about == SETTINGS else shown.itertuples():
+    rows = tokens_per_pass(log.sums, logs.resamples(log)).frame
+    if log.about == SETTINGS:
+        rows = rows.head(-1)
+    for row in (rows if len(rows) > 2 else rows.tail(1)).itertuples():  # of one domain only EVERY
         number = cell(row.estimate, row.low, row.high, 2)
-        bound = f"{row.least:.2f} to " if row.least < row.estimate else ""
         accepted, drafted = counts.loc[row.domain]
         share = f"; {accepted:,.0f} of {drafted:,.0f} drafted tokens accepted" if drafted else ""
-        lines.append(
-            f"  {row.domain}: {bound}{number} ({counted(row.n_prompts, log.about)}{share})"
-        )
-    if is_bound:
-        lines.append(HIDDEN)
+        lines.append(f"  {row.domain}: {number} ({counted(row.n_prompts, log.about)}{share})")
     if log.passes is None:
         lines.append(TOTALS)
     elif "blocks" in log.passes:
@@ -74,9 +61,9 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
 
 def tokens_per_pass(sums: pd.DataFrame, n: int = RESAMPLES) -> Estimates:
     """Tokens per target pass of each domain, then of all requests (EVERY), from n resamples."""
-    rows, every = by_domain(sums, PER_PASS, n).frame, choose_for_all(sums)
-    of_domains = rows[~rows["domain"].isin([ALL, POOLED])]
-    of_all = rows if every is sums else by_domain(every, PER_PASS, n).frame
+    of_domains = by_domain(sums, PER_PASS, n).frame
+    of_domains = of_domains[~of_domains["domain"].isin([ALL, POOLED])]
+    of_all = by_domain(choose_for_all(sums), PER_PASS, n).frame
     row = of_all[of_all["domain"] == POOLED].assign(domain=EVERY)
     table = pd.concat([of_domains, row], ignore_index=True)
     return Estimates(table.assign(estimator="tokens per target pass"))

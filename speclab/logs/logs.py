@@ -20,13 +20,18 @@ from speclab.estimates import counted
 from speclab.logs import passes, readers
 from speclab.logs.passes import Answer
 from speclab.logs.readers import FORMATS, LINES, UNKNOWN
-from speclab.plain import sha256_of
+from speclab.plain import brief, sha256_of
 from speclab.stats import RESAMPLES
 from speclab.study.prompts import check_domain
 from speclab.study.reading import near
 from speclab.study.runs import RunError, read_facts, write_facts
 
 HEURISTIC = "heuristic"
+HIDDEN = (
+    "The server counts no passes without a draft. Accepted tokens past the end of an answer may "
+    "hide some of them, so the tokens per target pass may be a little too high."
+)
+SEEN = "no line has SpecDecoding metrics, draft acceptance, Decode batch or spec_decode counters"
 SCHEMA = "speclab log, 2"
 FACTS = ["format", "about", "sources", "notes"]  # of a log, in its manifest
 MANIFEST, PASSES, TOTALS = "manifest.json", "passes.parquet", "sums.parquet"
@@ -39,8 +44,8 @@ class Log:
     `passes` (None: only totals), the sums of each request, the SHA-256 of each source by name, and
     `notes`, sentences about what was left out.
 
-    sums: as of `passes.sums_by_request`, with spare (further passes that are possible) and context
-    (tokens of the prompt, NaN if it is not said).
+    sums: as of `passes.sums_by_request`, with context (tokens of the prompt, NaN if it is not
+    said).
     """
 
     format: str
@@ -85,20 +90,21 @@ def read_log(
         raise ValueError(
             f"drafted={length!r}: a whole number from 1 to 999, or {HEURISTIC}, is needed"
         )
+    names, seen = ", ".join(path.name for path in paths), SEEN
     found: dict[str, list[Answer]] = {}
     unread = 0
     for one in readers.find_all(paths, length.removesuffix(HEURISTIC)):
         answers = readers.answers_of(one) if one.format else []
-        unread += not answers
+        if not answers:
+            unread += 1
+            seen = f"{one.place} has {'no counts' if one.format else brief([*one.facts])}"
         found.setdefault(one.format, []).extend(one for one in answers if one.has_passes)
     # requests, or else lines, or else settings, which may sum up the same
-    names = ", ".join(path.name for path in paths)
-    left_out = f"The kit left out {counted(unread, 'record')} without counts of drafts."
     kinds = [name for name in FORMATS if found.get(name) and kind in ("", name)]
     if not kinds:
         raise ValueError(
-            f"{names}: no request with a target pass to read. {left_out} If lines do not say how "
-            "many passes drafted, --drafted may name the tokens of a draft"
+            f"{names}: no counts of drafts to read; {seen}. If lines do not say how many passes "
+            "drafted, --drafted may name the tokens of a draft"
         )
     kind, *others = kinds
     about = FORMATS[kind][0]
@@ -108,28 +114,31 @@ def read_log(
                 f"{found[other][0].where}this is in the format {other}, and other lines are in the "
                 f"format {kind}: read the two apart, or name one with --format"
             )
-    answers, notes = found[kind], [left_out] * (unread > 0)
+    answers, notes = found[kind], []
+    if unread:
+        notes.append(f"The kit left out {counted(unread, 'record')} without counts of drafts.")
     if length and about != LINES:
         answers = [_with_drafted(one, length) for one in answers]
     if domains is not None:
         answers = [replace(one, domain=domains.get(one.prompt_id, "")) for one in answers]
-    # of the runs in a file those that draft, or the named one
-    drafting = dict.fromkeys(one.part for one in answers if one.totals[1:2] != (0,))
-    runs = [run for run in drafting if part in ("", run)]
-    every = dict.fromkeys(one.part for one in answers)
+    # runs that do not draft are left out
+    runs = dict.fromkeys(one.part for one in answers if one.totals[1:2] != (0,))
+    if part:
+        runs = {part: None} if part in runs else {}
     if not runs:
+        every = dict.fromkeys(one.part for one in answers)
         raise ValueError(
-            f"{names}: nothing was drafted in {part or 'it'}. Its runs are {', '.join(every)}"
+            f"{names}: nothing was drafted in {part or 'it'}; runs: {', '.join(every)}"
         )
     answers = [one for one in answers if one.part in runs]
-    if len(runs) < len(every):
-        notes.append(f"{len(runs)} of {len(every)} runs are read; the others do not draft.")
     if len(runs) > 1:
         notes.append("Each run is a domain, and the last number mixes them; --part names one run.")
         answers = [
             replace(one, domain=one.part, prompt_id=f"{one.part}: {one.prompt_id}")
             for one in answers
         ]
+    if any(one.plain for one in answers):
+        notes.append(HIDDEN)
     if about == LINES:  # neighbours are alike, so blocks of lines are what is resampled
         size = round(len(answers) ** (1 / 3))
         answers = [
@@ -195,11 +204,8 @@ def _log(kind: str, answers: Sequence[Answer], sources: dict[str, str], notes: l
         whole = (tokens * cells["blocks"]).groupby(level=0).transform("sum")
         cells["emitted"] = tokens * cells["remaining"] / whole
         frame = cells[[*passes.COLUMNS, "blocks"]].reset_index(drop=True)
-    # if no request needs a pass without a draft, none is taken to have one
-    is_hiding = any(one.plain for one in answers)
-    more = [(one.prompt_id, one.spare * is_hiding, one.context) for one in answers]
-    facts = pd.DataFrame(more, columns=["prompt_id", "spare", "context"]).groupby("prompt_id")
-    sums = sums.merge(facts.agg({"spare": "sum", "context": "max"}), on="prompt_id")
+    context = {one.prompt_id: one.context for one in answers}
+    sums["context"] = sums["prompt_id"].map(context)
     about = FORMATS[kind][0]
     return Log(kind, about, None if frame.empty else frame, sums, sources, notes)
 

@@ -41,9 +41,9 @@ class Answer:
     accepted: draft tokens that each pass accepted; drafted: draft tokens that each pass verified
     (None: the log does not say). tokens: length of the answer (None: all tokens that its passes
     emit); before: its tokens before the first pass (1 where the prompt's own pass gives the first
-    token). plain: further passes that had no draft, whose position the log does not say; spare: how
-    many more than these are possible. context: tokens of the prompt (NaN: the log does not say).
-    part, where: the run in the file, and the file and the line, for messages.
+    token). plain: further passes that had no draft, whose position the log does not say. context:
+    tokens of the prompt (NaN: the log does not say). part, where: the run in the file, and the file
+    and the line, for messages.
 
     If the log does not give the order of the passes, `totals` has the answer's SUMS, and accepted
     and drafted have one entry per kind of pass, `blocks` how many passes are of it. They are empty
@@ -53,14 +53,13 @@ class Answer:
     prompt_id: str
     domain: str
     accepted: Sequence[float]
-    drafted: Sequence[float] | None
+    drafted: Sequence[float] | None = None
     tokens: int | None = None
     turn: int = 0
     before: int = 0
     plain: int = 0
     where: str = ""
     part: str = ""
-    spare: float = 0
     context: float = np.nan
     blocks: Sequence[float] = ()
     totals: Sequence[float] = ()

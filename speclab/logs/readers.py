@@ -32,8 +32,7 @@ PREFIX = re.compile(r"^(chat)?cmpl-")  # of vLLM's id of a response
 MOST, MOST_TOKENS = 10**12, 10**7  # of a total, and of an answer
 LONGEST_TEXT, LONGEST_LINE = 2**29, 10**5  # bytes of a file, and characters of a line
 REQUESTS, LINES, SETTINGS = "request", "line block", "setting"  # what an entry is about
-# what entries are about, and the names that make an object one of the format; of several formats the
-# first counts
+# what entries are about, and the names that make an object one of the format; the first counts
 FORMATS = {
     "spec-bench": (REQUESTS, "accept_lengths accept_lengths:"),
     "eagle": (REQUESTS, "idxs"),
@@ -150,9 +149,9 @@ Counts: Any = create_model(
 
 
 def counts_of(facts: Facts) -> Any:
-    """`Counts` of facts; None is not said. ValueError names what came and what is allowed."""
+    """`Counts` of facts. ValueError names what came and what is allowed."""
     try:
-        return Counts.model_validate({k: one for k, one in facts.items() if one is not None})
+        return Counts.model_validate(facts)
     except ValidationError as error:
         one = error.errors()[0]
         raise ValueError(f"{one['loc'][0]}={brief(one['input'])}: {one['msg']}") from None
@@ -183,19 +182,20 @@ def kinds_of(counts: Any, drafts: float, accepted: float) -> Array:
     """
     cells, slack = counts.histogram, 0.01
     if counts.shares:
-        cells = [drafts * (one - after) for one, after in pairwise([1.0, *counts.shares, 0.0])]
+        reached = [drafts, *(drafts * share for share in counts.shares), 0]
+        cells = [one - after for one, after in pairwise(reached)]
         slack = 0.5 + 0.0006 * len(cells) * drafts  # of three decimals
     length = known(counts.length, len(cells) - 1)
-    is_whole = abs(counts.drafted - length * drafts) < 0.5
-    rows = [
-        (one, *cell)
-        for one, table in (counts.by_length or {length if is_whole else nan: cells}).items()
-        for cell in (table.items() if isinstance(table, dict) else enumerate(table))
-    ]
-    kinds: Array = np.reshape(rows, (-1, 3)).astype(float).T
-    longest, deep, passes = kinds = kinds[:, kinds[2] > 0]
+    if abs(counts.drafted - length * drafts) > 0.5:
+        length = nan
+    kinds = []
+    for drafted, table in (counts.by_length or {length: cells}).items():
+        pairs = table.items() if isinstance(table, dict) else enumerate(table)
+        kinds += [(float(drafted), float(one), number) for one, number in pairs if number > 0]
+    lengths, deep, passes = found = np.reshape(kinds, (-1, 3)).T
     is_right = np.allclose([passes.sum(), deep @ passes], [drafts, accepted], 0, slack)
-    return kinds if is_right and not (deep > longest).any() else kinds[:, :0]
+    is_right &= not (deep > lengths).any()
+    return found[:, : len(kinds) * is_right]
 
 
 # ---- answers -------------------------------------------------------------------------------------
@@ -225,8 +225,7 @@ def passes_of(counts: Any, request: Facts) -> Iterator[Answer]:
     """The answer of one request, some lines or one setting.
 
     The prompt's own pass gives an answer's first token (not in this kit, which keeps token_ids).
-    vLLM counts no pass without a draft, so tokens that are left came one by one. It counts accepted
-    tokens past the end, too, which hide as many of these passes (`spare`). llama.cpp gives no
+    vLLM counts no pass without a draft, so tokens that are left came one by one. llama.cpp gives no
     number of passes: each gave one token more than it accepted.
     """
     steps, before = counts.steps, 1
@@ -238,7 +237,7 @@ def passes_of(counts: Any, request: Facts) -> Iterator[Answer]:
             )
         totals = len(steps), sum(steps), sum(counts.tried)
         said = counts.drafts, counts.accepted, counts.drafted
-        if any(abs(one - total) > 0 for one, total in zip(said, totals, strict=True)):
+        if said not in (totals, (nan, nan, nan)):
             raise ValueError("per_step_accepted and per_step_drafted do not add up to the totals")
         counts.drafts, counts.accepted, counts.drafted = totals
     if counts.token_ids:
@@ -256,16 +255,11 @@ def passes_of(counts: Any, request: Facts) -> Iterator[Answer]:
     if not (accepted > 0) <= drafts <= emitted + 1 or not accepted <= most <= LONGEST * drafts:
         raise ValueError(
             f"{accepted:,.0f} of {most:,.0f} drafted tokens are accepted, in {drafts:,.0f} passes "
-            f"and {emitted + 1:,.0f} tokens: no more are accepted than drafted, a pass gives a "
-            f"token, and a draft has {LONGEST:,} at most"
+            f"and {emitted:,.0f} tokens: no more are accepted than drafted, a pass gives a token, "
+            f"and a draft has {LONGEST:,} at most"
         )
-    left = emitted - accepted - drafts
-    plain = max(left, 0)
+    plain = max(emitted - accepted - drafts, 0)
     request |= {"plain": int(plain), "context": counts.context}
-    # the last pass may go past the end, if the engine counts passes, and tokens up to the end
-    if not isnan(counts.drafts + counts.tokens):
-        past = steps[-1] if steps else known(counts.length, accepted)
-        request["spare"] = max(past + min(left, 0), 0)
     if steps:
         request |= {"drafted": counts.tried, "tokens": int(emitted) + before, "before": before}
         yield Answer(accepted=steps, **request)
@@ -273,9 +267,9 @@ def passes_of(counts: Any, request: Facts) -> Iterator[Answer]:
     kinds = kinds_of(counts, drafts, accepted)
     if kinds.size and plain:
         kinds = np.c_[kinds, (0, 0, plain)]
-    drafted, deep, blocks = kinds
     sums = drafts + plain, counts.drafted, accepted, emitted
-    yield Answer(accepted=deep, drafted=drafted, blocks=blocks, totals=sums, **request)
+    request |= dict(zip(("drafted", "accepted", "blocks"), kinds, strict=True))
+    yield Answer(totals=sums, **request)
 
 
 def turns_of(counts: Any, request: Facts) -> Iterator[Answer]:
@@ -284,20 +278,20 @@ def turns_of(counts: Any, request: Facts) -> Iterator[Answer]:
     and `idxs` for the steps. EAGLE and Medusa have no lengths. Several methods count the steps from
     0 (EAGLE, REST, Token Recycling).
     """
-    lengths, tokens = counts.lengths_of_rest or counts.lengths, counts.new_tokens
+    lengths = counts.lengths_of_rest or counts.lengths
     is_from_0 = not lengths or sum(counts.passes) + len(counts.passes) == len(lengths)
     steps = [count + is_from_0 for count in counts.passes]
-    if len(steps) != len(tokens) or (lengths and sum(steps) != len(lengths)):
+    if len(steps) != len(counts.new_tokens) or (lengths and sum(steps) != len(lengths)):
         raise ValueError(
             f"decoding_steps (or idxs) adds up to {sum(steps)} in {len(steps)} turns, and "
-            f"accept_lengths has {len(lengths)} entries, new_tokens {len(tokens)}"
+            f"accept_lengths has {len(lengths)} entries, new_tokens {len(counts.new_tokens)}"
         )
     if 0 in lengths:
         raise ValueError("accept_lengths has 0: each length counts the target's own token")
     rest = iter(lengths)
-    for turn, (count, emitted) in enumerate(zip(steps, tokens, strict=True)):
+    for turn, (count, emitted) in enumerate(zip(steps, counts.new_tokens, strict=True)):
         accepted = [length - 1 for length in islice(rest, count)]
-        facts = request | {"turn": turn, "accepted": accepted, "drafted": None, "tokens": emitted}
+        facts = request | {"turn": turn, "accepted": accepted, "tokens": emitted}
         if not lengths:
             facts["totals"] = count, nan, max(emitted - count, 0), emitted
         elif counts.lengths_of_rest and sum(accepted) + count == emitted - 1:
@@ -309,6 +303,7 @@ def turns_of(counts: Any, request: Facts) -> Iterator[Answer]:
 
 HOLDERS = ["usage", "timings", "metadata", "meta_info"]  # objects that speak of the record
 NESTED = (dict, list)
+DEEPEST = 50  # objects around what is found
 
 
 def find_objects(
@@ -317,6 +312,8 @@ def find_objects(
     """What a JSON value holds: the outermost objects of a format. outer: what the objects around it
     say; path, part: as of `Found`.
     """
+    if path.count("[") + path.count(".") > DEEPEST:
+        return
     if isinstance(value, list):
         for index, one in enumerate(value):
             if isinstance(one, NESTED):
@@ -327,10 +324,11 @@ def find_objects(
     for held in map(value.get, HOLDERS):
         outer |= held if isinstance(held, dict) else {}
     kind = next((SIGNS[sign] for sign in SIGNS if sign in value), "")
-    if kind == "llamacpp":  # it leaves the counts out where nothing was drafted
-        outer = {"draft_n": 0, "draft_n_accepted": 0} | outer
     if kind:
-        yield Found(kind, outer | value, place, path, part)
+        # llama.cpp leaves the counts out where nothing was drafted
+        assumed = {"draft_n": 0, "draft_n_accepted": 0} if kind == "llamacpp" else {}
+        facts = {name: one for name, one in (outer | value).items() if one is not None}
+        yield Found(kind, assumed | facts, place, path, part)
         return
     for name, one in value.items():
         if isinstance(one, NESTED):
@@ -387,7 +385,7 @@ def find_lines(text: str, name: str, length: str) -> Iterator[Found]:
         if mark is None:
             continue
         kind = str(mark.lastgroup).replace("_", "-")
-        one = Found(kind, seen | {"domain": mark["drafter"]}, f"{name}, line {number}")
+        one = Found(kind, seen | {"domain": mark["drafter"] or ""}, f"{name}, line {number}")
         if kind.endswith("totals"):  # since the server began: the last line counts
             totals[mark["drafter"]] = one
         else:
@@ -417,9 +415,8 @@ def find_scrapes(text: str, names: str) -> Iterator[Found]:
 # ---- files ---------------------------------------------------------------------------------------
 
 BETWEEN = re.compile(r"(?:\s|data:|\[DONE\])*")  # JSON values, in a stream too
-NO_MARK = (
-    "text without SpecDecoding metrics, draft acceptance, Decode batch or spec_decode counters"
-)
+IS_JSON = re.compile(r"\s*(?:data:)?\s*(?:\{|\[\s*[\[{])")
+TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
 def text_of(path: Path) -> str:
@@ -441,27 +438,23 @@ def values_of(text: str, name: str) -> Iterator[tuple[str, Any]]:
     """(place, value) of what a text holds: YAML, rows of a table, or JSON values, one per line or
     over several lines; nothing for other text. ValueError names the line.
     """
-    suffix = name.lower().removesuffix(".gz").rpartition(".")[2]
-    if suffix in ("yaml", "yml"):  # mean tokens per pass by K
+    if name.endswith((".yaml", ".yml")):  # mean tokens per pass by K
         for path, mean in pd.json_normalize({"": parse_yaml(text)}).T[0].items():
             label, _, k = path.strip(".").rpartition(".")
             if k.isdigit():
                 yield name, {"label": label, "k": int(k), "accept_length": mean}
-    elif suffix in ("csv", "tsv"):
+    elif name.endswith(TABLES):
         yield from rows_of_table(text, name)
-    if not text.lstrip().startswith(("{", "[", "data:")):
-        return
-    line, before, end = 1, 0, 0
-    while (start := BETWEEN.match(text, end).end()) < len(text):  # type: ignore[union-attr]
-        line += text.count("\n", before, start)
-        before = start
-        try:
-            value, end = JSON.raw_decode(text, start)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"{name}, line {line}: no JSON ({error}); get the file again"
-            ) from None
-        yield f"{name}, line {line}", value
+    elif IS_JSON.match(text):
+        line, before, end = 1, 0, 0
+        while (start := BETWEEN.match(text, end).end()) < len(text):  # type: ignore[union-attr]
+            line += text.count("\n", before, start)
+            before, place = start, f"{name}, line {line}"
+            try:
+                value, end = JSON.raw_decode(text, start)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{place}: no JSON ({error}); get the file again") from None
+            yield place, value
 
 
 def rows_of_table(text: str, name: str) -> Iterator[tuple[str, Facts]]:
@@ -471,41 +464,34 @@ def rows_of_table(text: str, name: str) -> Iterator[tuple[str, Facts]]:
     """
     table = pd.read_csv(StringIO(text), sep=None, engine="python")
     table.columns = [column.strip().lower().replace(" ", "_") for column in table]
-    if "candidate_length" in table:
-        table["accepted"] = table["accept_length"] - 1
-        table["drafted"] = table["candidate_length"] - 1
+    lengths = table.filter(["accept_length", "candidate_length"]) - 1
+    if lengths.shape[1] == 2:
+        table = table.assign(accepted=lengths["accept_length"], drafted=lengths["candidate_length"])
     if "accepted" in table and "drafted" in table:
-        is_first = table.get("step", table.index.to_series()).diff() <= 0
-        first = table.index.to_series().where(is_first, 0).cummax()
-        table = table.groupby(first)[["accepted", "drafted"]].agg(list).add_prefix("per_step_")
+        # the steps of an answer rise
+        answer = (table.get("step", table.index.to_series()).diff() <= 0).cumsum()
+        table = table.groupby(answer)[["accepted", "drafted"]].agg(list).add_prefix("per_step_")
     for number, row in table.iterrows():
         facts = row.dropna().to_dict()
         words = [word for word in facts.values() if isinstance(word, str)]
-        label = " ".join(reversed(words))  # the last columns say most
-        yield f"{name}, line {number + 2}", {"label": label} | facts
+        label = " ".join(words[::-1])  # the last columns say most
+        yield f"{name}, row {number + 1}", {"label": label} | facts
 
 
 def find_all(paths: Sequence[Path], length: str = "") -> Iterator[Found]:
-    """What files hold; a JSON value that holds nothing has the format "". ValueError says what was
-    seen in a file that holds nothing.
-    """
-    others, problem = {}, ""
+    """What files hold; a JSON value that holds nothing has the format "", and its own facts."""
+    rest = ""
     for path in paths:
-        text, said = text_of(path), NO_MARK
-        found: list[Found] = []
-        try:
-            for place, value in values_of(text, path.name):
-                said = f"{place} has {brief([*value] if isinstance(value, dict) else value)}"
-                found += [*find_objects([value], place)] or [Found("", {}, place)]
-        except (ValueError, RecursionError) as error:
-            found, said = [], str(error)
+        text = text_of(path)
+        found = []
+        for place, value in values_of(text, path.name):
+            objects = [*find_objects([value], place)]
+            found += objects or [
+                Found("", value if isinstance(value, dict) else {brief(value): 0}, place)
+            ]
         if not any(one.format for one in found):
-            found = [*find_lines(text, path.name, length)]
-        if not found:
-            others[path.name] = text
-            problem = f"{path.name}: no format fits; {said}"
+            lines = [*find_lines(text, path.name, length)]
+            rest += "" if lines else text
+            found = lines or found
         yield from found
-    scrapes = [*find_scrapes("\n".join(others.values()), ", ".join(others))]
-    yield from scrapes
-    if problem and not scrapes:
-        raise ValueError(problem)
+    yield from find_scrapes(rest, ", ".join(path.name for path in paths))
