@@ -385,6 +385,8 @@ def find_lines(text: str, name: str, length: str) -> Iterator[Found]:
         if mark is None:
             continue
         kind = str(mark.lastgroup).replace("_", "-")
+        if kind != "sglang-log" and "num_draft_tokens" not in seen:
+            seen = {}  # a line that is cut
         one = Found(kind, seen | {"domain": mark["drafter"] or ""}, f"{name}, line {number}")
         if kind.endswith("totals"):  # since the server began: the last line counts
             totals[mark["drafter"]] = one
@@ -415,7 +417,7 @@ def find_scrapes(text: str, names: str) -> Iterator[Found]:
 # ---- files ---------------------------------------------------------------------------------------
 
 BETWEEN = re.compile(r"(?:\s|data:|\[DONE\])*")  # JSON values, in a stream too
-IS_JSON = re.compile(r"\s*(?:data:)?\s*(?:\{|\[\s*[\[{])")
+IS_JSON = re.compile(r"\s*(?:data:)?\s*(?:\{|\[\s*[\[{\"])")
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
@@ -485,7 +487,7 @@ def find_all(paths: Sequence[Path], length: str = "") -> Iterator[Found]:
         text = text_of(path)
         found = []
         for place, value in values_of(text, path.name):
-            objects = [*find_objects([value], place)]
+            objects = [*find_objects(value, place)] if isinstance(value, NESTED) else []
             found += objects or [
                 Found("", value if isinstance(value, dict) else {brief(value): 0}, place)
             ]
