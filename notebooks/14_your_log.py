@@ -123,7 +123,7 @@ notebook.few_prompts(sums["domain"].value_counts(sort=False).to_dict())
 # %% tags=["by-hand"]
 first = sums.iloc[0]
 by_hand = first["emitted"] / first["blocks"]
-print(f"{first['emitted']:.0f} tokens / {first['blocks']:.0f} target passes = {by_hand:.2f}")
+print(f"{first['emitted']:.10g} tokens / {first['blocks']:.10g} target passes = {by_hand:.2f}")
 
 # %%
 per_pass = log_summary.tokens_per_pass(sums)

@@ -1,6 +1,7 @@
 """What `python -m speclab log A B` prints: two logs of the same prompts, paired by prompt."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from speclab import score, stats
 from speclab.estimates import cell
@@ -32,7 +33,7 @@ def compared_lines(logs: Mapping[str, Log]) -> list[str]:
     # a number of both logs from the same resampled prompts
     for depth in range(DEEPEST + 1):
         what, estimator = f"accepted at depth {depth}, if all above were", ACCEPTED
-        frames = [log.passes for log in logs.values()]
+        frames: list[Any] = [log.passes for log in logs.values()]
         if depth == 0:
             what, estimator = "tokens per target pass", PER_PASS
             frames = [log.sums for log in logs.values()]

@@ -197,7 +197,8 @@ def _log(kind: str, answers: Sequence[Answer], sources: dict[str, str], notes: l
         table = table.assign(remaining=totals["emitted"], step=0, start=0)
         # a row per kind of pass
         kinds = ["drafted", "accepted", "blocks"]
-        cells = table.explode(kinds).dropna(subset="blocks").astype(dict.fromkeys(kinds, float))
+        cells = table.explode(kinds).dropna(subset="blocks")
+        cells = cells.astype({"drafted": float, "accepted": int, "blocks": float})
         if 0 < cells["prompt_id"].nunique() < table["prompt_id"].nunique():
             notes = [*notes, "Some requests have no complete counts by depth."]
         tokens = cells["accepted"] + 1

@@ -10,7 +10,7 @@ which version: `data/engines/README.md`.
 import gzip
 import re
 import zlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from io import BytesIO, StringIO
 from itertools import islice, pairwise
@@ -403,7 +403,7 @@ def find_scrapes(text: str, names: str) -> Iterator[Found]:
     series = defaultdict(list)
     for name, labels, value in SERIES.findall(text):
         series[name, labels].append(float(value))
-    total: dict[Any, float] = Counter()
+    total: dict[Any, Any] = defaultdict(float)
     for (name, labels), values in series.items():
         place = POSITION.search(labels)
         before = values[0] if len(values) > 1 else 0
@@ -449,7 +449,7 @@ def values_of(text: str, name: str) -> Iterator[tuple[str, Any]]:
         yield from rows_of_table(text, name)
     elif IS_JSON.match(text):
         line, before, end = 1, 0, 0
-        while (start := BETWEEN.match(text, end).end()) < len(text):  # type: ignore[union-attr]
+        while (start := BETWEEN.match(text, end).end()) < len(text):
             line += text.count("\n", before, start)
             before, place = start, f"{name}, line {line}"
             try:
