@@ -60,16 +60,15 @@ rng = np.random.default_rng(seed)
 # and accepts some of them. Does the text still follow the target's distribution? How many words
 # does one target pass give? Here you can check every number by hand.
 #
-# (The other notebooks refer to two sources. **The paper** is [*Acceptance Dynamics Across Cognitive
-# Domains in Speculative Decoding*](https://arxiv.org/abs/2604.14682). It reports how often a target
-# accepts a draft's tokens in code, math, reasoning and chat. **The article** is *Speculative
-# Decoding for Reasoning*, a guide with a rule of thumb for the speed-up.)
+# (**The paper** in other notebooks is [*Acceptance Dynamics Across Cognitive Domains in Speculative
+# Decoding*](https://arxiv.org/abs/2604.14682). It reports how often a target accepts a draft's
+# tokens in code, math, reasoning and chat. **The article** is *Speculative Decoding for Reasoning*,
+# a guide with a rule of thumb for the speed-up.)
 #
 # ## 1. What is a model?
-# A language model gives, for any text so far, the probability of each possible next token. A
-# **token** is a word or a piece of a word. Here it is one of five words, and the next word depends
-# only on the last one. So a model is a table. We write $p$ for the target's probabilities and $q$
-# for the draft's.
+# For any text so far, a language model gives the probability of each possible next **token**, a
+# word or a piece of a word. Here there are five words, and the next one depends only on the last.
+# So a model is a table. We write $p$ for the target's probabilities and $q$ for the draft's.
 
 # %% tags=["by-hand"]
 words = ["the", "cat", "dog", "sat", "."]
@@ -101,8 +100,8 @@ assert np.allclose(p_table.sum(axis=1), 1) and np.allclose(q_table.sum(axis=1), 
 
 # %% [markdown]
 # ## 2. The draft proposes one word, the target checks it
-# The text ends in "the". We could draw the next word from $p$ directly, but $p$ is expensive.
-# Instead we draw a word $x$ from $q$, compute $p$, and accept $x$ with probability
+# The text ends in "the". Instead of drawing the next word from $p$, we draw a word $x$ from $q$
+# and accept it with probability
 #
 # $$\min\!\left(1, \frac{p(x)}{q(x)}\right).$$
 #
@@ -111,9 +110,9 @@ assert np.allclose(p_table.sum(axis=1), 1) and np.allclose(q_table.sum(axis=1), 
 #
 # $$r(x) = \frac{\max(p(x) - q(x),\, 0)}{\sum_y \max(p(y) - q(y),\, 0)} .$$
 #
-# The first word is then an **accepted** token, the second a **recovered** token. Word $x$ is
-# drafted and accepted with probability $\min(p(x), q(x))$. So the probability that the target
-# accepts is the **overlap** of the two models,
+# The first word is an **accepted** token, the second a **recovered** token. Word $x$ is drafted and
+# accepted with probability $\min(p(x), q(x))$. So the target accepts with a probability that is the
+# **overlap** of the two models,
 #
 # $$\alpha = \sum_x \min(p(x), q(x)),$$
 #
@@ -189,20 +188,19 @@ ctx.draw(
 page.show("bench")
 
 # %% [markdown]
-# A word with $q = 0$ is never drafted, but it can still come out as a recovered token. So a draft
-# need not know every word.
+# A word with $q = 0$ is never drafted, but it can still be a recovered token. So a draft need not
+# know every word.
 #
 # ## 3. Three words at once
-# The gain comes from this fact: **one target pass can check many words at once**. So the draft
-# proposes a chain of $\gamma$ words. We check the chain from left to right. At the first rejection
-# we draw a recovered token and throw away the rest of the chain. If the target accepts all words,
-# it has already computed $p$ for the word after them, and we draw that word as well, the **bonus**
-# token. One chain and its target pass are a **block**.
+# **One target pass can check many words at once**, and this is the gain. The draft proposes a chain
+# of $\gamma$ words, which we check from left to right. At the first rejection we draw a recovered
+# token and drop the rest of the chain. If the target accepts all words, it also knows $p$ for the
+# word after them, and we draw that word too, the **bonus** token. One chain and its target pass are
+# a **block**.
 #
-# Below are two blocks with $\gamma = 3$. Their words and their **coins**, random numbers from 0 to
-# 1, are written out. A word is accepted if its coin is below $\min(1, p/q)$. The next coin picks
-# the recovered or bonus token: the first word at which the sum of the probabilities exceeds the
-# coin.
+# Below are two blocks with $\gamma = 3$, with their words and their **coins**, random numbers from
+# 0 to 1. A word is accepted if its coin is below $\min(1, p/q)$. The next coin picks the recovered
+# or bonus token: the first word at which the sum of the probabilities exceeds the coin.
 
 # %% tags=["by-hand"]
 written = [  # the last word, the drafted words, the coins
@@ -242,8 +240,7 @@ table = pd.DataFrame(rows, columns=columns)
 ctx.table(table, "chain", digits=2, caption="Each word that the target checks in two blocks")
 
 # %% [markdown]
-# The kit's function `verify` makes the same decisions. Each box is one word, and a bar stands
-# before each block.
+# The kit's function `verify` decides the same. A bar stands before each block.
 
 # %%
 steps = []
@@ -259,12 +256,11 @@ assert [step.tokens[-1] for step in steps] == last_words
 
 # %% [markdown]
 # ## 4. Is the output really p?
-# We draft one word after "the", check it, record the result, and repeat. We compare the rule of
-# section 2, called **`rejection`**, with three rules for the draft's single best word, which is not
-# drawn at random.
+# We draft and check many words after "the". We compare the rule of section 2, **`rejection`**, with
+# three rules for the draft's best word, which is not drawn at random.
 #
-# * **`point-mass`** accepts $x$ with probability $p(x)$. After a rejection it draws from $p$
-#   without $x$. This rule is lossless too.
+# * **`point-mass`** accepts $x$ with probability $p(x)$, else draws from $p$ without $x$. It is
+#   lossless too.
 # * **`ratio`** accepts $x$ with probability $\min(1, p(x)/q(x))$, as if $x$ had been drawn.
 # * **`typical`** accepts $x$ whenever $p(x)$ is above a threshold. Here that is at most 0.09, so it
 #   always writes *dog*.
@@ -331,15 +327,15 @@ ctx.plot(
 
 # %% [markdown]
 # ## 5. A tree instead of a chain
-# A target pass can also check several words for the same position. A **draft tree** contains such
-# alternatives. Each drafted word is a **node**, and the **root** is the last word of the text.
+# A **draft tree** contains several words for the same position. Each drafted word is a **node**.
+# The **root** is the last word of the text.
 #
-# * The **depth** of a node is the number of drafted words from the root to the node.
-# * The **rank** of a node is the position of its word in the draft's order, 0 for the most likely.
+# * The **depth** of a node is the number of drafted words from the root to it.
+# * The **rank** of a node is its word's position in the draft's order, 0 for the most likely.
 #
-# Here each node gets the draft's two best words as children. They are not drawn at random, so we
-# use `point-mass`: if the first child is rejected, its word is removed from $p$, the rest is
-# divided by its sum, and the second child is tried.
+# Here each node gets the draft's two best words as children, so we use `point-mass`: if the first
+# child is rejected, its word is removed from $p$, the rest is divided by its sum, and the second
+# child is tried.
 
 # %% tags=["by-hand"]
 tree = static_tree(2, 2)  # depth 2, two children per node
@@ -387,23 +383,21 @@ ctx.draw(
 
 # %% [markdown]
 # ## 6. Temperature 0
-# The **temperature** $T$ changes a distribution before a word is drawn: the probabilities are
-# raised to the power $1/T$ and divided by their sum. At $T = 0$ the best word is always chosen, and
-# the rule becomes simple. A drafted word is accepted if it *is* the target's best word. At the
-# first mismatch the target's best word takes its place. This rule is called **`greedy`**. Lossless
-# now means that the text does not change at all.
+# With a **temperature** $T$ the probabilities are raised to the power $1/T$ and divided by their
+# sum. At $T = 0$ the best word is always chosen, and the rule is simple. **`greedy`** accepts a
+# drafted word if it *is* the target's best word, which else takes its place. Lossless now means
+# that the text does not change at all.
 
 # %% tags=["by-hand"]
 length, alone = 24, [stop]
 while len(alone) <= length:  # the text that the target writes alone
     alone.append(int(p_table[alone[-1]].argmax()))
-print(*(words[token] for token in alone[1:]))
+print("the target alone writes", *(words[token] for token in alone[1:9]), "…")
 
 
 # %% [markdown]
-# The kit's decoder, which also runs real models, can run our two tables: the logits after a word
-# are the logarithms of its row. `chain:3` is a chain of three words, `tree:2,2` a tree of depth 2
-# with two children per node.
+# The kit's decoder for real models can run our tables too: the logits after a word are the
+# logarithms of its row. `tree:2,2` is a tree of depth 2 with two children per node.
 
 
 # %%
@@ -426,15 +420,15 @@ for shape in ("chain:3", "tree:2,2"):
 
 # %% [markdown]
 # ## 7. How many words does a target pass give?
-# Assume that the target accepts each drafted word with the same probability $\alpha$, whatever
-# happened before. Then it accepts at least $d$ words with probability $\alpha^d$. With the
-# recovered or bonus word, the number of words per target pass is
+# If the target accepts each drafted word with the same probability $\alpha$, whatever happened
+# before, it accepts at least $d$ words with probability $\alpha^d$. With the recovered or bonus
+# word, the number of words per target pass is
 #
 # $$\tau(\gamma) = 1 + \alpha + \alpha^2 + \dots + \alpha^\gamma
 #   = \frac{1 - \alpha^{\gamma + 1}}{1 - \alpha} .$$
 #
-# In our tables the overlap is the same after each word, so this formula is exact. In general one
-# follows every path of accepted words.
+# Here the overlap is the same after each word, so this is exact. In general one follows every path
+# of accepted words.
 
 
 # %% tags=["by-hand"]
@@ -452,11 +446,10 @@ gammas = np.arange(1, 9)
 alpha = np.minimum(p_table, q_table).sum(axis=1).mean()
 formula = (1 - alpha ** (gammas + 1)) / (1 - alpha)
 assert np.allclose(formula, [words_per_pass(p_table, q_table, stop, g) for g in gammas])
-assert np.allclose(formula, [sum(alpha**i for i in range(gamma + 1)) for gamma in gammas])
 print(f"alpha = {alpha:.2f}, at most {1 / (1 - alpha):.1f} words per pass")
 
 # %% [markdown]
-# The decoder at temperature 1 should give these numbers. Its last block is cut, so we leave it out.
+# The decoder at temperature 1 should give these numbers (without its last block, which is cut).
 
 # %%
 rows = {}
@@ -482,17 +475,17 @@ assert blocks_each < 100 or (gap < 4.5).all()  # of a few blocks the error is un
 
 # %% [markdown]
 # ## 8. Is there a better rule?
-# The rule of section 2 looks at one word at a time. A chain $x_1 \dots x_i$ is drafted with
-# probability $q(x_1 \dots x_i)$, and the rule accepts it with the product of $\min(p, q)$ over its
-# words. How much could any lossless rule accept? Let $a(x_1 \dots x_i)$ be the probability that the
-# chain is drafted and accepted. It is at most $q(x_1 \dots x_i)$. The word after an accepted chain
-# must follow $p$, so it is also at most $a(x_1 \dots x_{i-1})\, p(x_i)$. **Block verification**
-# (Sun et al., [arXiv:2403.10444](https://arxiv.org/abs/2403.10444)) reaches both limits:
+# The rule of section 2 looks at one word at a time. How much could any lossless rule accept? Let
+# $a(x_1 \dots x_i)$ be the probability that a chain is drafted and accepted, for that rule the
+# product of $\min(p, q)$ over its words. It is at most $q(x_1 \dots x_i)$. The word after an
+# accepted chain must follow $p$, so it is also at most $a(x_1 \dots x_{i-1})\, p(x_i)$. **Block
+# verification** (Sun et al., [arXiv:2403.10444](https://arxiv.org/abs/2403.10444)) reaches both
+# limits:
 #
 # $$a(x_1 \dots x_i) = \min\bigl(q(x_1 \dots x_i),\; a(x_1 \dots x_{i-1})\, p(x_i)\bigr) .$$
 #
-# So a word to which $q$ gives too much can be made up for by a later word to which it gives too
-# little. No lossless rule for a drawn chain accepts more. We sum $a$ over all chains.
+# A later word to which $q$ gives too little can make up for one to which it gives too much. No
+# lossless rule for a drawn chain accepts more. We sum $a$ over all chains.
 
 
 # %% tags=["by-hand"]
@@ -509,10 +502,9 @@ def words_by_block(last, gamma):
 
 # %% [markdown]
 # Some servers use a simpler rule, **exact match**. The target draws its own word, and a drafted
-# word is accepted if it is the same. This is lossless too, because every word is the target's own
-# draw. A word $x$ is drawn by both with probability $q(x)\,p(x)$. If the draft proposes its best
-# word instead of a drawn one, that word is accepted with its $p$. The rule `point-mass` accepts a
-# best word as often. At $T = 0$ exact match is `greedy`.
+# word is accepted if it is the same. This is lossless, because every word is the target's own draw.
+# Both draw a word $x$ with probability $q(x)\,p(x)$. The draft's best word is accepted with its
+# $p$, as often as by `point-mass`. At $T = 0$ exact match is `greedy`.
 
 # %% tags=["by-hand"]
 best_p, best_q = (np.eye(5)[table.argmax(axis=1)] for table in (p_table, q_table))
@@ -551,18 +543,17 @@ ctx.answer(
 )
 
 # %% [markdown]
-# Each further drafted word adds less and costs one more draft pass. Fewer target passes alone do
-# not mean less time: [02](02_gamma_sweep.ipynb) weighs both.
+# Each further drafted word adds less and costs one more draft pass: [02](02_gamma_sweep.ipynb)
+# weighs both.
 #
 # ## Try it
-# Predict the result first, then change the cell and run it.
+# Predict the result, then change the cell and run it.
 #
 # 1. In section 3, change the second coin of block 1 from 0.80 to 0.60. What does the block give?
 #
 # <details><summary>Answer</summary>
-# For <i>dog</i> after <i>the</i>, min(1, p/q) is 0.35/0.55 = 0.64, so <i>dog</i> is accepted. For
-# <i>sat</i> after <i>dog</i> it is 0.45/0.60 = 0.75, so <i>sat</i> is accepted too. The coin 0.90
-# picks the bonus token from p after <i>sat</i>, the full stop. One target pass gives four words.
+# For <i>dog</i>, min(1, p/q) is 0.35/0.55 = 0.64, for <i>sat</i> after it 0.45/0.60 = 0.75, so
+# both are accepted. The coin 0.90 picks the bonus token, the full stop: four words.
 # </details>
 #
 # 2. Keep the mean overlap, but make it unequal. Set `other = q_table.copy()`, then `other[the] =
@@ -570,9 +561,9 @@ ctx.answer(
 #    Compare `words_per_pass(p_table, other, stop, 3)` with the formula.
 #
 # <details><summary>Answer</summary>
-# A block that begins after "." gives 2.99 words, a block that begins after "sat" gives 2.25. The
-# formula says 2.73 for both. It holds only if acceptance does not depend on the text so far. In
-# real texts it does.</details>
+# A block that begins after "." gives 2.99 words, one after "sat" 2.25. The formula says 2.73 for
+# both. It holds only if acceptance does not depend on the text so far. In real texts it
+# does.</details>
 #
 # ## What this does not show
 # Real models, whose $p$ and $q$ depend on the whole text, and time. Next:

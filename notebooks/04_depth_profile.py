@@ -33,8 +33,9 @@ from speclab import replay, score, stats
 from speclab.lab import prompt_sets, published
 from speclab.lab.texts import Text
 from speclab.estimates import Estimates, counted
-from speclab.score import ALL
+from speclab.score import ALL, POOLED
 from speclab.show import notebook
+from speclab.study import runs
 
 RUNS = ["greedy", "others"]
 
@@ -225,6 +226,60 @@ if (text.nodes["position"] >= half).any():
     notebook.show_table(published.cells_of_table(table_5).drop(columns="estimator"))
 else:
     ctx.say("No text reaches the second half, so there is no table.")
+
+# %% [markdown]
+# ## 5. Does acceptance change along an answer?
+# Table V compares two halves of 64 tokens or so. Longer texts show more: those of the run `long`,
+# cut into eight parts of equal length. Short answers would count in the first parts alone, so only
+# the texts that reach the last part count, in all parts.
+
+# %%
+PARTS = 8
+found = runs.recorded_run(ctx.profile, "long")
+if found:
+    along = Text.of(found).trace
+    length = along["position"].max() + 1
+    along["part"] = along["position"] * PARTS // length
+    last_part = along.groupby("prompt_id")["part"].transform("max")
+    along = along[last_part == PARTS - 1]  # the same texts in every part
+    texts = along["prompt_id"].nunique()
+    ctx.say(f"{texts} texts reach the last part. A part has {length // PARTS} tokens.")
+    of_part = {part + 1: (rows, score.mean_of("hit")) for part, rows in along.groupby("part")}
+    by_part = {part: stats.by_domain(*each) for part, each in of_part.items()}
+    ctx.plot(
+        Estimates.stacked(by_part, "part").at(domain=domains),
+        x="part",
+        columns="domain",
+        limits=(0, 1),
+        y="best token right (%)",
+        slug="along-an-answer",
+        title="Acceptance along an answer",
+        caption="Share of the positions at which the draft's best token is the target's, in each "
+        "eighth of long texts. Bands: intervals over prompts.",
+    )
+else:
+    ctx.say("Long texts are not recorded: `python -m speclab record --kind long` records them.")
+
+# %% [markdown]
+# Many answers open in a fixed form. Does acceptance go on falling after the
+# first part? Both ends of a step come from the same resampled prompts.
+
+# %%
+if found:
+    names = {1: "first", 2: "second", PARTS: "last"}
+    parts = stats.jointly({name: of_part[part] for part, name in names.items()})
+    along_steps = {
+        "first to second part": parts["second"] - parts["first"],
+        "second to last part": parts["last"] - parts["second"],
+    }
+    ctx.table(
+        parts.table(along_steps, key="step").without(domain=POOLED).in_units("points"),
+        "along-steps",
+        rows="step",
+        columns="domain",
+        intervals=[ALL],
+        caption="Change of acceptance along an answer",
+    )
 
 # %%
 rise = changes.at(set=prompt_sets.OWN, step=whole, domain=ALL)

@@ -365,7 +365,7 @@ if several:
     else:
         answer = said[here]
     if there in slower and there != here:  # said if all timing runs agree
-        agrees = judged[last.name] <= {there}
+        agrees = len(of_runs) >= timing_runs.LEAST_RUNS and judged[last.name] == {there}
         answer += f" On {last.in_words} it {'is' if agrees else 'may be'} {slower[there]}."
 answer += f" Knowing each prompt's best setting would gain {100 * bound.value:.0f} %."
 if cost.disturbed(costs):

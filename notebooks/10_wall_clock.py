@@ -434,18 +434,18 @@ ctx.table(
 
 
 # %%
-def batched(costs, batch, nodes):
-    """The costs for one request of a full batch, in its share of a plain pass of the batch."""
-    sizes, last = np.arange(1, nodes + 1), costs.sizes[-1]
-    largest, beyond = np.minimum(sizes * batch, last), np.maximum(sizes * batch - last, 0)
-    passes = []
+def extended(costs, most):
+    """The costs with passes of up to `most` tokens: a straight line goes on from the largest."""
+    last = costs.sizes[-1]
+    if most <= last:
+        return costs
+    further = []
     for ratio in (costs.c, costs.v):
         rise = max(ratio(last) - ratio(last // 2), 0.0)  # noise makes no pass cheaper
-        passes.append(ratio(largest) + rise * beyond / (last - last // 2))
-    one = passes[1][0]
-    ratios = [tuple((each / one).tolist()) for each in passes]
-    loops = costs.loop(True) / one, costs.loop(False) / one  # once per batch
-    return Costs(costs.target_ms * one / batch, tuple(sizes.tolist()), *ratios, *loops)
+        further.append(float(ratio(last) + rise * (most - last) / (last - last // 2)))
+    draft = *costs.draft, further[0]
+    verify = *costs.verify, further[1]
+    return replace(costs, sizes=(*costs.sizes, most), draft=draft, verify=verify)
 
 
 # %%
@@ -459,7 +459,8 @@ machines = {"measured costs": costs, f"assumed, v(n) = max(1, n / {knee})": assu
 parts = {}
 for machine, known in machines.items():
     for batch in batches:
-        by_prompt = choose.prompt_costs(counted, drafting, batched(known, batch, most))
+        of_batch = replace(extended(known, batch * most), batch=batch)
+        by_prompt = choose.prompt_costs(counted, drafting, of_batch)
         parts[machine, batch] = choose.fastest_rows(choose.best_setting(by_prompt, 500))
 crowd = stack(parts, ["machine", "batch"]).rename(columns={"speedup": "estimate"})
 crowd = Estimates(crowd[["machine", "batch", "domain", *stats.NUMBERS, "setting"]])

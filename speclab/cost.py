@@ -34,6 +34,9 @@ class Costs:
     many tokens, [len(sizes)]; overhead: the loop's own time per block, tree_overhead: per block of
     a tree, where it differs; drift: by how much the cost of a block is uncertain, as a share.
     Between sizes the ratios are interpolated; beyond the last size they are refused.
+
+    batch: requests whose blocks are made together. All costs are then of one of them, in its share
+    of a plain pass over one token of each.
     """
 
     target_ms: float
@@ -43,10 +46,12 @@ class Costs:
     overhead: float = 0.0
     tree_overhead: float | None = None
     drift: float = 0.0
+    batch: int = 1
 
     def __post_init__(self) -> None:
         ratios = np.array([*self.draft, *self.verify, self.overhead])
-        is_measured = self.target_ms > 0 and (ratios >= 0).all() and np.isfinite(ratios).all()
+        are_ratios = (ratios >= 0) & np.isfinite(ratios)
+        is_measured = self.target_ms > 0 and are_ratios.all()
         ascending = list(self.sizes) == sorted({1, *self.sizes})
         same_length = len(self.sizes) == len(self.draft) == len(self.verify)
         if not (is_measured and ascending and same_length):
@@ -63,14 +68,19 @@ class Costs:
         return cls(1.0, (1, 256), (c, c), (1.0, 1.0))
 
     def _at(self, ratios: tuple[float, ...], n: Number) -> Number:
-        sizes, largest = np.asarray(n), self.sizes[-1]
+        sizes, largest = self.batch * np.asarray(n), self.sizes[-1]
         outside = sizes[(sizes < 1) | (sizes > largest)]
         if outside.size:
             raise ValueError(
                 f"a pass over {outside[0]} tokens was not measured: sizes run from 1 to {largest}; "
                 "measure larger ones"
             )
-        return np.interp(sizes, self.sizes, ratios)
+        return np.interp(sizes, self.sizes, ratios) / self._plain
+
+    @property
+    def _plain(self) -> Number:
+        """A pass over one token of each request, in target passes over one token."""
+        return np.interp(self.batch, self.sizes, self.verify)
 
     def c(self, width: Number = 1) -> Number:
         """A draft pass over `width` tokens (a number or an array), in target passes over one."""
@@ -80,9 +90,10 @@ class Costs:
         """A target pass over n tokens (a number or an array), in target passes over one."""
         return self._at(self.verify, n)
 
-    def loop(self, chain: bool) -> float:
+    def loop(self, chain: bool) -> Number:
         """The loop's own time per block of a chain, or of a tree."""
-        return self.overhead if chain or self.tree_overhead is None else self.tree_overhead
+        own = self.overhead if chain or self.tree_overhead is None else self.tree_overhead
+        return own / self._plain
 
     def of_chain(self, drafted: Number, passes: Number | None = None) -> Number:
         """Cost of blocks that draft this many tokens in a chain, a number or an array of any shape.
@@ -91,7 +102,7 @@ class Costs:
         looked at a token and refused it, none where the tokens are a copy.
         """
         made = drafted if passes is None else passes
-        return made * self.c() + self.v(np.asarray(drafted) + 1) + self.overhead
+        return made * self.c() + self.v(np.asarray(drafted) + 1) + self.loop(chain=True)
 
     def of_block(self, tree: Tree) -> Number:
         """Cost of one block of a static tree or a chain: a draft pass for each level that has
@@ -100,7 +111,8 @@ class Costs:
         if tree.is_chain:
             return self.of_chain(tree.size)
         widths = [len(level.parents) for level in tree.levels]
-        return self.c(widths).sum() + self.v(tree.size + 1) + self.loop(chain=False)
+        drafting = self.c(widths).sum()
+        return drafting + self.v(tree.size + 1) + self.loop(chain=False)
 
 
 def disturbed(costs: Costs) -> str:
@@ -109,12 +121,14 @@ def disturbed(costs: Costs) -> str:
     Reliable timing gives no v(n) below LEAST_V, no c(n) below LEAST_C of c(1), and about the same
     cost of a block in two rounds (at most MOST_DRIFT apart).
     """
-    faster = [1 - min(costs.verify)]  # than a pass over one token, in the worst case
-    faster.append(1 - min(costs.draft) / costs.draft[0] if costs.draft[0] else 0.0)
-    if faster[0] > 1 - LEAST_V or faster[1] > 1 - LEAST_C:
+    # the fastest passes, in passes of the same model over one token
+    least_v, first = min(costs.verify), costs.draft[0]
+    least_c = min(costs.draft) / first if first else 1.0
+    if least_v < LEAST_V or least_c < LEAST_C:
         what = (
             "A pass over several tokens was measured to be "
-            f"{100 * max(faster):.0f} % faster than a pass over one token, which is impossible."
+            f"{100 * (1 - min(least_v, least_c)):.0f} % faster than a pass over one token, which "
+            "is impossible."
         )
     elif costs.drift > MOST_DRIFT:
         what = (

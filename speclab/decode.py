@@ -16,10 +16,10 @@ from torch import Tensor
 from speclab.draft import Proposal, propose
 from speclab.model import KVCache, LanguageModel, Pair, over_trunk, wait_for
 from speclab.plain import Array, EncodedPrompt
-from speclab.sampling import Sampling, check_finite, probabilities, rank_key
+from speclab.sampling import Sampling, check_finite, probabilities
 from speclab.shapes import Shape
 from speclab.tree import Tree
-from speclab.verify import RULES, Verdict, matching_path, verify
+from speclab.verify import RULES, Verdict, verify
 
 LOSSLESS = tuple(name for name, rule in RULES.items() if rule.lossless)
 
@@ -70,11 +70,6 @@ class Decoded:
     def target_passes(self) -> int:
         """Target passes after the prefill: one per step."""
         return len(self.steps)
-
-    @property
-    def block_efficiency(self) -> float:
-        """Emitted tokens per target pass."""
-        return len(self.token_ids) / len(self.steps)
 
 
 def check_rule(rule: str, shape: Shape, sampling: Sampling) -> None:
@@ -131,15 +126,16 @@ def decode(
         check_finite(logits, "target")
         # which of them the target accepts
         if sampling.greedy or rng is None:
-            best = rank_key(logits).argmax(-1)
-            verdict = matching_path(*drafted, best.cpu().numpy())
+            verdict = verify("greedy", *drafted, logits, None, None)
         else:
             by = "point-mass" if proposal.copied else rule
-            p, coins = probabilities(logits, sampling), rng.random(len(logits))
+            p = probabilities(logits, sampling)
+            coins = rng.random(len(logits))
             verdict = verify(by, *drafted, p, proposal.q, coins)
         # both caches keep the accepted tokens only
         step = _emitted(proposal, verdict, left, pair.stop_ids)
-        path, trunk = verdict.path[: step.accepted], len(context)
+        trunk = len(context)
+        path = verdict.path[: step.accepted]
         target.keep(trunk, [trunk - 1 + node for node in path])
         if proposal.run:  # else the draft has not seen the root
             seen = [trunk - 1 + at for at, node in enumerate(proposal.run) if node in path]
@@ -179,12 +175,14 @@ def score_tree(
     the token of each node, int64 [N + 1], entry 0 unused.
     """
     trunk = len(context) - 1
-    rows = torch.from_numpy(np.append(context[-1], tokens[1:]))[None]
+    rooted = np.append(context[-1], tokens[1:])
+    rows = torch.from_numpy(rooted)[None]
     positions = visible = None
     if not tree.is_chain:
         positions = torch.from_numpy(trunk + tree.depth)
         visible = over_trunk(trunk, torch.from_numpy(tree.ancestors))
-    return model.logits(model.forward(rows, cache, positions, visible)[0])
+    hidden = model.forward(rows, cache, positions, visible)
+    return model.logits(hidden[0])
 
 
 def _emitted(
@@ -193,16 +191,17 @@ def _emitted(
     """The accepted tokens and the next token, cut after the first stop token and after `remaining`
     tokens.
     """
-    tokens = [*proposal.tokens[list(verdict.path)].tolist(), verdict.token][:remaining]
+    path = list(verdict.path)
+    tokens = [*proposal.tokens[path].tolist(), verdict.token]
+    tokens = tokens[:remaining]
     for place, token in enumerate(tokens):
         if token in stop_ids:
             tokens = tokens[: place + 1]
             break
-    accepted = min(len(verdict.path), len(tokens))
+    accepted = min(len(path), len(tokens))
     kind = "cut" if accepted == len(tokens) else verdict.kind
-    tree = proposal.tree
-    draft = Drafted(tree, proposal.tokens, verdict.path[:accepted])
-    return Step(tuple(tokens), accepted, tree.size, kind, proposal.copied, draft)
+    draft = Drafted(proposal.tree, proposal.tokens, verdict.path[:accepted])
+    return Step(tuple(tokens), accepted, proposal.tree.size, kind, proposal.copied, draft)
 
 
 def decode_prompt(

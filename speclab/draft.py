@@ -12,8 +12,8 @@ from torch import Tensor
 from speclab.copying import MOST, copied
 from speclab.model import KVCache, LanguageModel, over_trunk
 from speclab.plain import Array
-from speclab.sampling import Sampling, entropy, fetched, probabilities, rank_key
-from speclab.shapes import Shape, StopRule
+from speclab.sampling import Sampling, fetched, probabilities, rank_key
+from speclab.shapes import Shape
 from speclab.tree import Tree, chain
 from speclab.verify import RULES, draw_children
 
@@ -78,7 +78,8 @@ class _Text:
         if not sees.size:
             tokens = np.array(self.context[self.cache.length :])
         elif not sees.all():
-            above = len(self.context) - 1 + int(sees[0].sum())
+            depth = int(sees[0].sum())
+            above = len(self.context) - 1 + depth
             positions = torch.full(tokens.shape, above)
             visible = over_trunk(len(self.context), torch.from_numpy(sees))
         new = torch.from_numpy(tokens)[None]
@@ -89,7 +90,7 @@ class _Text:
 def _static(
     text: _Text,
     tree: Tree,
-    stop: StopRule | None,
+    stop: float,
     sampling: Sampling,
     rng: np.random.Generator | None,
 ) -> Proposal:
@@ -99,17 +100,15 @@ def _static(
     tokens = np.zeros(tree.size + 1, dtype=np.int64)
     q = None
     if rng is not None:
-        q = torch.zeros(tree.size + 1, text.draft.vocab, device=text.draft.device)
+        shape = tree.size + 1, text.draft.vocab
+        q = torch.zeros(shape, device=text.draft.device)
     run: list[int] = []
     for depth, level in enumerate(tree.levels):
         run += level.parents.tolist()
         logits = text.logits_after(tokens[level.parents], level.sees)
-        if stop:
-            first = probabilities(logits[0], sampling)
-            by_best = stop.measure == "confidence"
-            if first.max() < stop.threshold if by_best else entropy(first) > stop.threshold:
-                tree = tree.upto(depth)
-                break
+        if stop and probabilities(logits[0], sampling).max() < stop:
+            tree = tree.upto(depth)
+            break
         widest = int(level.widths.max())
         if rng is None or q is None:
             children = rank_key(logits).topk(widest).indices
@@ -123,7 +122,9 @@ def _static(
         words = fetched(logits, "draft", children)
         tokens[level.children] = words[level.row, level.rank]
     kept = tree.size + 1
-    return Proposal(tree, tokens[:kept], None if q is None else q[:kept], run)
+    if q is not None:
+        q = q[:kept]
+    return Proposal(tree, tokens[:kept], q, run)
 
 
 def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Proposal:
@@ -134,10 +135,12 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
     `budget` nodes are kept. A child never scores above its parent, so the kept nodes form a tree.
     """
     width = min(shape.branches, text.draft.tokens_said)
-    # parent, rank, depth and token of each node
-    levels = [np.array([[-1], [0], [0], [0]])]
-    scores, kept = [np.zeros(1)], np.array([0])
-    frontier, count = np.array([0]), 1
+    # the root: parent, rank, depth and token, and its score
+    root = [[-1], [0], [0], [0]]
+    levels = [np.array(root)]
+    scores = [np.zeros(1)]
+    kept = frontier = np.array([0])
+    count = 1
     run: list[int] = []
     sees: Array = np.zeros((1, 0), dtype=bool)
     for level in range(1, depth + 1):
@@ -151,12 +154,16 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
         deep = np.full_like(rank, level)
         tokens = words.ravel().astype(np.int64)
         levels.append(np.stack((frontier[family], rank, deep, tokens)))
-        scores.append(scores[-1][kept][family] + gain.ravel())
+        score_above = scores[-1][kept]
+        scores.append(score_above[family] + gain.ravel())
         kept = _best(scores[-1], shape.branches)
-        sees = np.hstack([sees[family[kept]], np.eye(len(kept), dtype=bool)])
+        itself = np.eye(len(kept), dtype=bool)
+        sees = np.hstack([sees[family[kept]], itself])
         frontier = count + kept
         count += gain.size
-    order = np.append(0, 1 + _best(np.hstack(scores[1:]), shape.budget))
+    # the best nodes of all levels become the tree
+    best_nodes = _best(np.hstack(scores[1:]), shape.budget)
+    order = np.append(0, 1 + best_nodes)
     parent, rank, deep, tokens = np.hstack(levels)[:, order]
     parents = np.searchsorted(order, parent[1:])
     tree = Tree(np.append(-1, parents), rank, deep)

@@ -54,13 +54,17 @@ def cell(estimate: float, low: float, high: float, digits: int = 3, unit: str = 
     if np.isnan(estimate):
         return UNDEFINED
     scale, after, sign = UNITS[unit]
+    # one digit more if an end would round to no effect
     effects = scale * np.array([low, high]) - (unit == "x")
-    digits += bool(((effects != 0) & (effects.round(digits) == 0)).any())
+    is_lost = (effects != 0) & (effects.round(digits) == 0)
+    digits += bool(is_lost.any())
     number = f"{scale * estimate:{sign}z.{digits}f}"  # z: no minus before a zero
     is_one = unit == "points" and number in ("+1", "-1")
     number += after.removesuffix("s") if is_one else after
-    least, most = (f"{scale * end:z.{digits}f}" for end in (low, high))
-    text = number if np.isnan(low) else f"{number} [{least}, {most}]"
+    text = number
+    if not np.isnan(low):
+        least, most = (f"{scale * end:z.{digits}f}" for end in (low, high))
+        text += f" [{least}, {most}]"
     return text.replace("-", "\N{MINUS SIGN}")
 
 
@@ -83,15 +87,18 @@ class Estimates:
     @classmethod
     def stacked(cls, parts: "Mapping[str, Estimates | pd.DataFrame]", key: str) -> "Estimates":
         """Several tables as one. The new first column `key` names the table of each row."""
-        return cls(stack({name: getattr(part, "frame", part) for name, part in parts.items()}, key))
+        frames = {name: getattr(part, "frame", part) for name, part in parts.items()}
+        return cls(stack(frames, key))
 
     @classmethod
     def exact(cls, key: str, lines: Mapping[str, Any], x: str, at: Any) -> "Estimates":
         """Curves without intervals. `lines` maps a name to its values at the values `at` of the
         column `x`. The new first column `key` holds the name.
         """
-        places = pd.DataFrame({x: at, "estimate": np.nan, "low": np.nan, "high": np.nan})
-        curves = {name: places.assign(estimate=ys) for name, ys in lines.items()}
+        curves = {
+            name: pd.DataFrame({x: at, "estimate": ys, "low": np.nan, "high": np.nan})
+            for name, ys in lines.items()
+        }
         return cls(stack(curves, key))
 
     # ---- select ----------------------------------------------------------------------------------
@@ -151,7 +158,7 @@ class Estimates:
     # ---- format ----------------------------------------------------------------------------------
 
     def in_units(self, unit: str, digits: int | None = None) -> "Estimates":
-        """The same numbers, shown in a unit of `stats.UNITS`: "%" for shares, "points" for
+        """The same numbers, shown in a unit of UNITS: "%" for shares, "points" for
         differences of shares, "x" for ratios. Default digits: 0 for "%" and "points", else 2.
         """
         usual = 2 if unit in ("", "x") else 0
@@ -168,7 +175,8 @@ class Estimates:
         shown = self.frame
         if intervals is not None:
             hidden = ~shown[columns].isin(intervals)
-            shown = shown.assign(low=shown["low"].mask(hidden), high=shown["high"].mask(hidden))
+            bounds = shown[["low", "high"]].mask(hidden)
+            shown = shown.assign(low=bounds["low"], high=bounds["high"])
         cells["cell"] = [self._cell(row) for row in shown.itertuples(index=False)]
         table = cells.set_index([*index, columns])["cell"].unstack(sort=False)
         return table.rename_axis(columns=None).reset_index()
@@ -193,7 +201,9 @@ class Estimates:
 def named(names: Sequence[str]) -> str:
     """A list in a sentence: 'code', 'code and math', 'code, math and chat'; 'none' if empty."""
     *others, last = names or ["none"]
-    return f"{', '.join(others)} and {last}" if others else last
+    if not others:
+        return last
+    return f"{', '.join(others)} and {last}"
 
 
 def counted(count: int, noun: str) -> str:

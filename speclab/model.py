@@ -44,9 +44,10 @@ class KVCache:
 
     def _grow(self, layer_idx: int, like: Tensor, end: int) -> None:
         self.capacity = max(self.capacity, 1 << (end - 1).bit_length())
-        held = self.layers.get(layer_idx) or [like[..., :0, :]] * 2
-        rooms = [(0, 0, 0, self.capacity - part.shape[-2]) for part in held]
-        self.layers[layer_idx] = [pad(*both) for both in zip(held, rooms, strict=True)]
+        nothing = like[..., :0, :]
+        held = self.layers.get(layer_idx) or [nothing, nothing]
+        room = self.capacity - held[0].shape[-2]  # keys and values have as many slots
+        self.layers[layer_idx] = [pad(part, (0, 0, 0, room)) for part in held]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Committed tokens."""
@@ -125,7 +126,9 @@ class LanguageModel:
     @property
     def tokens_said(self) -> int:
         """How many tokens can have a probability above 0."""
-        return self.vocab if self.kept is None else len(self.kept)
+        if self.kept is None:
+            return self.vocab
+        return len(self.kept)
 
     def forward(
         self,
@@ -203,6 +206,7 @@ class Pair:
         """True for plain weights on the CPU in float32, where passes of different shapes differ in
         the last digits only. Elsewhere rounding can decide a near tie the other way.
         """
-        models = (self.target, self.draft)
-        plain = all(m.dtype == torch.float32 and not m.quantised for m in models)
-        return plain and all(m.device.type == "cpu" for m in models)
+        return all(
+            model.dtype == torch.float32 and not model.quantised and model.device.type == "cpu"
+            for model in (self.target, self.draft)
+        )

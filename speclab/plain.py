@@ -94,8 +94,9 @@ def read_values(path: Path | str, parse: Callable[[bytes], Any], do: str, kind: 
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged or cannot be read ({error}); {do}") from None
     if not isinstance(value, kind):
-        came = type(value).__name__
-        raise ValueError(f"{path} holds a {came} instead of a {kind.__name__}; {do}")
+        raise ValueError(
+            f"{path} holds a {type(value).__name__} instead of a {kind.__name__}; {do}"
+        )
     return value
 
 

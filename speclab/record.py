@@ -75,11 +75,11 @@ def _joined(model: LanguageModel, caches: Sequence[KVCache], room: int) -> KVCac
     joined.length = max(cache.length for cache in caches)
     slots = joined.length + room
     for layer in list(caches[0].layers):
+        joined.layers[layer] = []
         keys_and_values = zip(*(cache.layers.pop(layer) for cache in caches), strict=True)
-        joined.layers[layer] = [
-            torch.cat([pad(part, (0, 0, 0, slots - part.shape[-2])) for part in parts])
-            for parts in keys_and_values
-        ]
+        for parts in keys_and_values:
+            padded = [pad(part, (0, 0, 0, slots - part.shape[-2])) for part in parts]
+            joined.layers[layer].append(torch.cat(padded))
     return joined
 
 
@@ -101,12 +101,15 @@ def generate(
     shared vocabulary.
     """
     # one pass over each prompt; then all prompts in one cache
-    model.check_length(max(len(prompt.ids) for prompt in prompts) + max_new_tokens)
-    read, caches = zip(*(_read(model, prompt.ids) for prompt in prompts), strict=True)
+    longest_prompt = max(len(prompt.ids) for prompt in prompts)
+    model.check_length(longest_prompt + max_new_tokens)
+    passes_over_prompts = [_read(model, prompt.ids) for prompt in prompts]
+    read, caches = zip(*passes_over_prompts, strict=True)
     hidden = torch.stack([state[-1:] for state in read])
     cache = _joined(model, caches, max_new_tokens)
     # a token sees its prompt and the text so far, which begins after the longest prompt
-    device, longest = model.device, cache.length
+    device = model.device
+    longest = cache.length
     lengths = torch.tensor([[len(prompt.ids)] for prompt in prompts], device=device)
     place = torch.arange(longest + max_new_tokens, device=device)
     seen = ((place < lengths) | (place >= longest))[:, None]
@@ -130,14 +133,16 @@ def generate(
         visible = seen[..., : longest + step + 1]
         hidden = model.forward(token[:, None], cache, lengths + step, visible)
         states.append(hidden)
-    texts = [
-        tuple(token for token in text if token >= 0) for text in torch.stack(written, 1).tolist()
-    ]
+    rows = torch.stack(written, 1).tolist()
+    texts = [tuple(token for token in row if token >= 0) for row in rows]
+    # the states and caches that the recorder needs again, without other texts' places
     if passes is not None and not model.taps:
         for row, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
-            own, above = cache.of_row(row), torch.cat(states[: len(text)], 1)[row]
-            own.keep(len(prompt.ids), [*range(longest, longest + len(text) - 1)])
-            passes[prompt.prompt_id] = above, own
+            own = cache.of_row(row)
+            slots_of_text = range(longest, longest + len(text) - 1)
+            own.keep(len(prompt.ids), [*slots_of_text])
+            above = torch.cat(states[: len(text)], 1)
+            passes[prompt.prompt_id] = above[row], own
     return texts
 
 
@@ -155,10 +160,13 @@ class _Distributions:
     def __init__(self, l_p: Tensor, l_q: Tensor, kept: Tensor | None, sampling: Sampling):
         if kept is not None:
             l_q = pad(l_q, (0, 1), value=-torch.inf)
-        self.p, self.q = probabilities(l_p, sampling), probabilities(l_q, sampling)
-        self.key_p, self.key_q = rank_key(l_p), rank_key(l_q)
+        self.p = probabilities(l_p, sampling)
+        self.q = probabilities(l_q, sampling)
+        self.key_p = rank_key(l_p)
+        self.key_q = rank_key(l_q)
         # logarithms of at least LEAST, so that 0 log 0 = 0
-        log_p, self.log_q = (x.log().clamp_(min=LEAST) for x in (self.p, self.q))
+        log_p = self.p.log().clamp_(min=LEAST)
+        self.log_q = self.q.log().clamp_(min=LEAST)
         self.p_log_p = _dot(self.p, log_p)
         entropy = -_dot(self.q, self.log_q)
         self.entropies = {"target_entropy": -self.p_log_p, "draft_entropy": entropy}
@@ -173,12 +181,13 @@ class _Distributions:
         """Columns of `nodes` for the draft's `width` best tokens, [rows, width] each."""
         columns, token = self.best_of_draft(width)
         ranks = [rank_of(self.key_p, of_rank) for of_rank in token.unbind(1)]
+        shared = {name: value[:, None].expand(-1, width) for name, value in self.entropies.items()}
         return {
             "token": token,
             "draft_prob": self.q.gather(-1, columns),
             "target_prob": self.p.gather(-1, token),
             "target_rank": torch.stack(ranks, 1),
-        } | {name: value[:, None].expand(-1, width) for name, value in self.entropies.items()}
+        } | shared
 
     def trace(self, token: Tensor, top: int) -> Rows:
         """Columns of `trace` for the text's tokens [rows]."""
@@ -190,16 +199,21 @@ class _Distributions:
             is_kept = torch.isin(token, self.kept)
             column = torch.searchsorted(self.kept, token).where(is_kept, len(self.kept))
             p = p[:, self.kept]
-            rest = self.p.sum(-1, keepdim=True) - p.sum(-1, keepdim=True)
+            rest = self.p.sum(-1, keepdim=True)
+            rest -= p.sum(-1, keepdim=True)
             p = torch.cat([p, rest.clamp(min=0)], 1)
+        p_token = self.p.gather(-1, token[:, None])
+        q_token = self.q.gather(-1, column[:, None])
+        overlap = torch.minimum(p, self.q).sum(-1)
+        # KL(p||q): a token that q excludes adds 103 nats times its p
+        kl = self.p_log_p - _dot(p, self.log_q)
         return {
             "token": token,
             "draft_rank": rank_of(self.key_q, column),
-            "p_token": self.p.gather(-1, token[:, None])[:, 0],
-            "q_token": self.q.gather(-1, column[:, None])[:, 0],
-            "overlap": torch.minimum(p, self.q).sum(-1).clamp(max=1),
-            # KL(p||q): a token that q excludes adds 103 nats times its p
-            "kl": (self.p_log_p - _dot(p, self.log_q)).clamp(min=0),
+            "p_token": p_token[:, 0],
+            "q_token": q_token[:, 0],
+            "overlap": overlap.clamp(max=1),
+            "kl": kl.clamp(min=0),
             "target_top": best[:, 0],
             "draft_top": top_ids[:, 0],
             "target_margin": margin[:, 0] - margin[:, 1],
@@ -223,7 +237,8 @@ def _rows(
     device = hidden[0].device
     kept = None if pair.draft.kept is None else pair.draft.kept.to(device)
     for above, below, word in zip(*(torch.split(x, ROWS) for x in (*hidden, token)), strict=True):
-        l_p, l_q = pair.target.logits(above), pair.draft.kept_logits(below)
+        l_p = pair.target.logits(above)
+        l_q = pair.draft.kept_logits(below)
         few = ROWS if l_p.is_cuda else max(1, CACHED // l_p.shape[1])
         together = l_p, l_q.to(device), word.to(device)
         for p, q, words in zip(*(torch.split(x, few) for x in together), strict=True):
@@ -256,14 +271,17 @@ def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Ten
     """Attention mask, bool [b, m * k, trunk + nodes so far], for `contexts` [b, m]. Each parent at
     a depth attends to the trunk up to its own position, and to its own ancestors.
     """
-    level, (batch, count) = tree.levels[depth], contexts.shape
-    sizes = [len(run.parents) for run in tree.levels[1 : depth + 1]]  # one pass per level
+    batch, count = contexts.shape
+    level = tree.levels[depth]
+    passes = tree.levels[1 : depth + 1]  # one per level
+    sizes = [len(run.parents) for run in passes]
     sees = torch.from_numpy(level.sees)
     position = torch.eye(count, dtype=torch.bool)
     ancestors = [torch.kron(position, block) for block in torch.split(sees, sizes, 1)]
     own = torch.cat(ancestors, 1).expand(batch, -1, -1)
     prefix = torch.arange(trunk_length) < contexts[..., None]
-    return torch.cat([prefix.repeat_interleave(len(level.parents), 1), own], 2)
+    of_parents = prefix.repeat_interleave(len(level.parents), 1)
+    return torch.cat([of_parents, own], 2)
 
 
 def _tree_rows(
@@ -277,25 +295,29 @@ def _tree_rows(
     """Records of all nodes of the trees after `contexts` [b, m] tokens of b texts; columns
     [b * m, N]. roots: of the roots' children.
     """
-    trunk_length, models = caches[0].length, (pair.target, pair.draft)
+    models = pair.target, pair.draft
+    trunk_length = caches[0].length
     columns = {name: values[:, :0] for name, values in roots.items()}
     children = roots
     for depth, level in enumerate(tree.levels):
         k = len(level.parents)
         if depth:
             # one pass of each model over the parents of this depth, of all trees
-            tokens = columns["token"][:, level.parents - 1].view(len(contexts), -1)
+            of_parents = columns["token"][:, level.parents - 1]
+            tokens = of_parents.view(len(contexts), -1)
             positions = (contexts + depth - 1).repeat_interleave(k, 1)
             visible = _visible(tree, trunk_length, contexts, depth).squeeze(0)
-            hidden = [
-                model.forward(tokens, cache, positions, visible).flatten(0, 1)
-                for model, cache in zip(models, caches, strict=True)
-            ]
+            hidden = []
+            for model, cache in zip(models, caches, strict=True):
+                states = model.forward(tokens, cache, positions, visible)
+                hidden.append(states.flatten(0, 1))
             width = int(level.widths.max())
             rows = _rows(pair, hidden, tokens.flatten(), sampling)
             children = _stacked([part.children(width) for part, _ in rows])
+        # each parent's children, as many as its tree has
         for name, values in children.items():
-            of_level = torch.unflatten(values, 0, (-1, k))[:, level.row, level.rank]
+            by_tree = torch.unflatten(values, 0, (-1, k))
+            of_level = by_tree[:, level.row, level.rank]
             columns[name] = torch.cat([columns[name], of_level], 1)
     for cache in caches:
         cache.crop(trunk_length)
@@ -309,18 +331,24 @@ def _block_rows(
     each position and follows the text, [n, LONGEST] each, `few` blocks at a time. Entries after the
     text's end have no meaning.
     """
-    text, trunk_length = trace["token"].to(draft.device), cache.length
+    text = trace["token"].to(draft.device)
+    trunk_length = cache.length
     chunks = []
     for place in torch.split(torch.arange(len(text)), few):  # of the blocks' first tokens
         contexts = trunk_length + 1 - len(text) + place
-        token, ranks, chances = text[place], [trace["draft_rank"][place]], [trace["q_token"][place]]
+        # the first token of each block is in the trace; the others are drafted one by one
+        token = text[place]
+        ranks = [trace["draft_rank"][place]]
+        chances = [trace["q_token"][place]]
         for depth in range(1, LONGEST):
             visible = _visible(chain(LONGEST), trunk_length, contexts[None], depth)[0]
-            states = draft.forward(token[None], cache, contexts + depth - 1, visible)[0]
-            logits = draft.logits(states)
-            token = text[(place + depth).clamp(max=len(text) - 1)]
+            states = draft.forward(token[None], cache, contexts + depth - 1, visible)
+            logits = draft.logits(states[0])
+            following = (place + depth).clamp(max=len(text) - 1)
+            token = text[following]
             ranks.append(rank_of(rank_key(logits), token).cpu())
-            chances.append(probabilities(logits, sampling).gather(-1, token[:, None])[:, 0].cpu())
+            chance = probabilities(logits, sampling).gather(-1, token[:, None])
+            chances.append(chance[:, 0].cpu())
         cache.crop(trunk_length)
         chunks.append({"block_ranks": torch.stack(ranks, 1), "block_q": torch.stack(chances, 1)})
     return _stacked(chunks)
@@ -349,33 +377,39 @@ def record_prompts(
     models = pair.target, pair.draft
     pair.draft.check_branches(int(tree.width.max()))
     lengths = [len(text) for text in texts]
-    inner = max(1, int((tree.width[1:] > 0).sum()))
+    has_children = tree.width[1:] > 0
+    inner = max(1, int(has_children.sum()))
     trees = max(1, max_packed_tokens // inner)  # in one pass
     # how many prompts share their passes
     size = 1 if pair.draft.alone else max(1, trees // max(lengths))
     if size < len(prompts):
-        how, recorded = (tree, sampling, max_packed_tokens, passes), list[Recorded]()
+        how = tree, sampling, max_packed_tokens, passes
+        recorded: list[Recorded] = []
         for start in range(0, len(prompts), size):
             some = slice(start, start + size)
             recorded += record_prompts(pair, prompts[some], texts[some], *how)
         return recorded
     # one pass of each model over each text; the last states predict its tokens
-    known, read = passes or {}, []
+    known = passes or {}
+    read = []
     for prompt, text in zip(prompts, texts, strict=True):
         tokens = (*prompt.ids, *text[:-1])
-        name = prompt.prompt_id
-        above, of_target = known.pop(name) if name in known else _read(pair.target, tokens)
+        of_text = slice(-len(text), None)
+        if prompt.prompt_id in known:
+            above, of_target = known.pop(prompt.prompt_id)
+        else:
+            above, of_target = _read(pair.target, tokens)
         below, of_draft = _read(pair.draft, tokens, pair.target.features)
-        read.append((above[-len(text) :], below[-len(text) :], of_target, of_draft))
+        read.append((above[of_text], below[of_text], of_target, of_draft))
     above_all, below_all, *caches = zip(*read, strict=True)
     # what the trace says of each position, and the first level of its tree
     words = torch.tensor([token for text in texts for token in text])
-    top, width = min(TOP, pair.draft.tokens_said), max(1, int(tree.width[0]))
+    top = min(TOP, pair.draft.tokens_said)
+    width = max(1, int(tree.width[0]))
+    hidden = [torch.cat(above_all), torch.cat(below_all)]
     rows = [
         (part.trace(token, top), part.children(width))
-        for part, token in _rows(
-            pair, [torch.cat(above_all), torch.cat(below_all)], words, sampling
-        )
+        for part, token in _rows(pair, hidden, words, sampling)
     ]
     trace, roots = (_stacked([*parts]) for parts in zip(*rows, strict=True))
     if pair.draft.by_start:
@@ -386,15 +420,19 @@ def record_prompts(
     few = max(1, trees // len(prompts))
     joined = [_joined(model, of, few * inner) for model, of in zip(models, caches, strict=True)]
     begins = torch.tensor([[len(prompt.ids)] for prompt in prompts])
-    contexts = (begins + torch.arange(max(lengths))).clamp(max=joined[0].length)
+    contexts = begins + torch.arange(max(lengths))
+    contexts = contexts.clamp(max=joined[0].length)
     chunks = []
     for some, after in zip(*(torch.split(x, few, 1) for x in (row, contexts)), strict=True):
         own = {name: values[some.flatten()] for name, values in roots.items()}
         chunk = _tree_rows(pair, tree, joined, own, after, sampling)
-        chunks.append(
-            {name: torch.unflatten(value, 0, some.shape) for name, value in chunk.items()}
-        )
-    nodes = {name: torch.cat([chunk[name] for chunk in chunks], 1)[row >= 0] for name in roots}
+        for name, value in chunk.items():
+            chunk[name] = torch.unflatten(value, 0, some.shape)
+        chunks.append(chunk)
+    nodes = {}
+    for name in roots:
+        padded = torch.cat([chunk[name] for chunk in chunks], 1)
+        nodes[name] = padded[row >= 0]
     # one record per prompt
     ends = np.cumsum(lengths)
     return [
@@ -410,12 +448,15 @@ def _recorded(prompt_id: str, tree: Tree, trace: Rows, nodes: Rows, rows: slice)
     columns["position"] = place
     for name in columns.keys() & {"block_ranks", "block_q"}:  # as far as the text goes
         lists = [values[: len(place) - at] for at, values in enumerate(columns[name])]
-        columns[name] = np.array([*lists, None], dtype=object)[:-1]
+        as_objects = np.array([*lists, None], dtype=object)
+        columns[name] = as_objects[:-1]
     drafted = {name: values[rows].flatten().numpy() for name, values in nodes.items()}
     drafted["position"] = np.repeat(place, tree.size)
-    drafted["node"] = np.tile(np.arange(1, tree.size + 1), len(place))
+    number = np.arange(1, tree.size + 1)
+    drafted["node"] = np.tile(number, len(place))
     for name in ("parent", "depth", "rank", "best_path"):
-        drafted[name] = np.tile(getattr(tree, name)[1:], len(place))
+        of_nodes = getattr(tree, name)[1:]
+        drafted[name] = np.tile(of_nodes, len(place))
     for table in (columns, drafted):
         _check_finite(table, prompt_id)
     return Recorded(columns, drafted)

@@ -81,13 +81,15 @@ class _Texts:
                     f"a block of {depth} tokens: this head was recorded for blocks of up to "
                     f"{limit}; give at most {limit}"
                 )
-            beyond = (0, max(0, depth - limit))
-            padded = np.pad(self.value, ((0, 0), (0, 0), beyond), constant_values=self.fill)
-            place = np.arange(self.value.shape[1])[:, None] + np.arange(depth)
+            beyond = (0, 0), (0, 0), (0, max(0, depth - limit))
+            padded = np.pad(self.value, beyond, constant_values=self.fill)
+            start = np.arange(self.value.shape[1])
+            place = start[:, None] + np.arange(depth)
             is_inside = place < self.length[:, None, None]  # a text may have been cut
             values: Array = np.where(is_inside, padded[..., :depth], self.fill)
             return values
-        padded = np.pad(self.value, ((0, 0), (0, depth - 1)), constant_values=self.fill)
+        beyond_end = (0, 0), (0, depth - 1)
+        padded = np.pad(self.value, beyond_end, constant_values=self.fill)
         return sliding_window_view(padded, depth, axis=1)
 
 
@@ -134,7 +136,8 @@ def replay_sampled(
         ratio = ratio / _texts(trace, p, fill=1.0).ahead(gamma)
     if rule != "block":  # then the product never rises, and the minimum changes nothing
         ratio = np.minimum(1.0, ratio)
-    survival = np.minimum.accumulate(ratio.cumprod(axis=-1), axis=-1).clip(max=1.0)
+    product = ratio.cumprod(axis=-1)
+    survival = np.minimum.accumulate(product, axis=-1).clip(max=1.0)
     return _blocks(texts, survival, np.arange(1, gamma + 1), starts)
 
 
@@ -180,7 +183,6 @@ def chain_sums(
     (sampled chain, expectations). The sums are those of `prompt_sums`, without the survival
     columns. Raises ValueError as `replay` and `replay_sampled` do.
     """
-    gammas = [check_limit("gamma", gamma) for gamma in gammas]
     is_drawn = among("rule", rule, RULES) in DRAWN
     walk = partial(replay_sampled, rule=rule) if is_drawn else replay
     return sums_by_gamma(lambda gamma: walk(trace, gamma, starts), gammas)
@@ -209,7 +211,8 @@ def _walk(draft_rank: Array, tree: Tree) -> Array:
     node: Array = np.zeros(draft_rank.shape[:2], dtype=int)
     survival = np.zeros(draft_rank.shape)
     for depth in range(tree.max_depth):
-        node = np.where(node >= 0, child[node, column[..., depth]], -1)
+        below = child[node, column[..., depth]]
+        node = np.where(node >= 0, below, -1)
         survival[..., depth] = node >= 0
     return survival
 
@@ -231,14 +234,16 @@ def _visits(survival: Array) -> Array:
 def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) -> pd.DataFrame:
     """The frame of `replay`. nodes_to_depth[d - 1]: the number of draft nodes of depth <= d."""
     among("starts", starts, STARTS)
-    weights = _visits(survival) if starts == "visited" else np.ones(survival.shape[:2])
-    is_inside = np.arange(survival.shape[1]) < texts.length[:, None]
+    _, longest, depth = survival.shape
+    weights = np.ones(survival.shape[:2])
+    if starts == "visited":
+        weights = _visits(survival)
+    is_inside = np.arange(longest) < texts.length[:, None]
     # one row per start inside a text: what was accepted there
     prompt, start = np.nonzero(is_inside & (weights > 0))
     weight = weights[prompt, start]
     survival = survival[prompt, start]
     remaining = texts.length[prompt] - start
-    depth = survival.shape[-1]
     # the text may end inside the block: then it has no bonus token
     last = np.minimum(remaining, depth) - 1
     reaches_end = remaining <= depth
@@ -256,7 +261,7 @@ def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) 
         "emitted": emitted,
         "truncated": truncated,
     }
-    levels = {f"survival_{d + 1}": level for d, level in enumerate(survival.T)}
+    levels = {f"survival_{d}": level for d, level in enumerate(survival.T, 1)}
     return pd.DataFrame(columns | levels)
 
 
@@ -287,7 +292,8 @@ def _texts(trace: pd.DataFrame, value: Array, fill: float) -> _Texts:
         raise ValueError(f"trace: prompt {prompt!r} has two domains; make prompt_id unique")
     # texts of different lengths in one array, filled up after their ends
     length = np.bincount(code)
-    grid = np.full((len(prompts), length.max(), *value.shape[1:]), fill)
+    shape = len(prompts), length.max(), *value.shape[1:]
+    grid = np.full(shape, fill)
     grid[code, trace["position"].astype(int)] = value
     return _Texts(np.asarray(prompts), np.asarray(domain), length, grid, fill)
 
@@ -301,7 +307,8 @@ def _of_blocks(trace: pd.DataFrame, name: str, fill: float) -> Array:
     """A head's lists as a matrix [rows, limit], `fill` after the end of a text."""
     lengths = trace[name].map(len).to_numpy()
     matrix = np.full((len(trace), lengths.max()), fill)
-    matrix[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate([*trace[name]])
+    is_inside = np.arange(lengths.max()) < lengths[:, None]
+    matrix[is_inside] = np.concatenate([*trace[name]])
     return matrix
 
 
@@ -319,7 +326,8 @@ def _chances(trace: pd.DataFrame) -> tuple[Array, Array]:
     p > 0.
     """
     p, q = _columns(trace, "p_token", "q_token")
-    _refuse(trace, ~((p > 0) & (q >= 0)), p, "p_token", "above 0, and q_token not negative")
+    is_chance = (p > 0) & (q >= 0)
+    _refuse(trace, ~is_chance, p, "p_token", "above 0, and q_token not negative")
     # A sampled text differs from the argmax with probability 1 - p at each position. A greedy text
     # differs only where rounding decides (in half precision at a few positions per thousand).
     if {"token", "target_top"} <= set(trace):
@@ -339,7 +347,8 @@ def _chances(trace: pd.DataFrame) -> tuple[Array, Array]:
 def _refuse(trace: pd.DataFrame, bad: Array, value: Array, name: str, allowed: str) -> None:
     if bad.any():
         row = bad.argmax()
-        prompt, position = trace["prompt_id"].iloc[row], trace["position"].iloc[row]
+        prompt = trace["prompt_id"].iloc[row]
+        position = trace["position"].iloc[row]
         raise ValueError(
             f"trace: {name} = {value[row]} at prompt {prompt!r}, position {position}; "
             f"it must be {allowed}"

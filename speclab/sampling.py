@@ -73,7 +73,8 @@ def fetched(logits: Tensor, which: str, found: Tensor) -> Array:
     """The numbers `found` from logits [rows, vocab], on the CPU as float64 [rows, k], after
     `check_finite`. One copy brings both, so the host waits for the device once.
     """
-    together = torch.hstack([logits.amax(-1, keepdim=True).double(), found]).cpu()
+    largest = logits.amax(-1, keepdim=True)
+    together = torch.hstack([largest.double(), found]).cpu()
     check_finite(together[:, :1], which)
     return together[:, 1:].numpy()
 
@@ -106,7 +107,8 @@ def entropy(p: Tensor) -> Tensor:
 
 def rank_of(key: Tensor, token: Tensor) -> Tensor:
     """Rank of `token` (0 = best) in rank_key [..., vocab]; token [...]."""
-    return (key > key.gather(-1, token[..., None])).sum(-1)
+    own = key.gather(-1, token[..., None])
+    return (key > own).sum(-1)
 
 
 def uniforms(seed: int, prompt_id: str, count: int) -> Array:
@@ -114,7 +116,8 @@ def uniforms(seed: int, prompt_id: str, count: int) -> Array:
     depend on the other prompts.
     """
     digest = hashlib.sha256(prompt_id.encode()).digest()
-    return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")]).random(count)
+    of_prompt = int.from_bytes(digest[:8], "big")
+    return np.random.default_rng([seed, of_prompt]).random(count)
 
 
 def sample(p: Tensor, uniform: Tensor | float) -> Tensor:
@@ -125,4 +128,5 @@ def sample(p: Tensor, uniform: Tensor | float) -> Tensor:
     cumulated = p.double().cumsum(-1)
     place = torch.as_tensor(uniform, dtype=torch.float64, device=p.device)[..., None]
     below = cumulated <= place * cumulated[..., -1:]
-    return below.sum(-1).clamp(max=p.shape[-1] - 1)
+    last = p.shape[-1] - 1
+    return below.sum(-1).clamp(max=last)

@@ -45,11 +45,8 @@ def domains_in(frame: pd.DataFrame) -> tuple[str, ...]:
 
 def ratio(nodes: pd.DataFrame) -> Array:
     """min(1, p/q) of each node, float64 (rows,). Raises ValueError if a value is not finite."""
-    require(nodes, ["target_prob", "draft_prob"], "nodes")
-    target = nodes["target_prob"].to_numpy(np.float64)
-    draft = nodes["draft_prob"].to_numpy(np.float64)
-    is_finite = np.isfinite(target) & np.isfinite(draft)
-    bad = ~(is_finite & (draft > 0) & (target >= 0))
+    target, draft = column_of(nodes, "target_prob"), column_of(nodes, "draft_prob")
+    bad = (draft <= 0) | (target < 0)
     if bad.any():
         raise ValueError(
             f"target_prob / draft_prob is undefined in {bad.sum()} of {len(nodes)} nodes, "
@@ -83,12 +80,6 @@ class Estimator:
     def number(self, totals: Array) -> Array:
         """The number from totals (..., k); of a family its first."""
         return self.value(totals)[..., 0]
-
-    def labels(self, size: int) -> list[str]:
-        """Names of the `size` values: `name`, or `name[i]` with i from 1."""
-        if self.scalar:
-            return [self.name]
-        return [f"{self.name}[{i + 1}]" for i in range(size)]
 
 
 def divide(numerator: Array, denominator: Array) -> Array:
@@ -161,27 +152,28 @@ def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
 
 def _at_depth(nodes: pd.DataFrame) -> Array:
     """Membership (rows, m): whether the row is at depth 1, 2, ..., m."""
-    depth: Array = require(nodes, ["depth"], "nodes")["depth"].to_numpy()
-    depths = np.arange(1, depth.max() + 1)
-    members: Array = depth[:, None] == depths
+    depth = column_of(nodes, "depth")
+    members: Array = depth[:, None] == np.arange(1, depth.max() + 1)
     return members
 
 
 def _on_best_path(nodes: pd.DataFrame) -> Array:
-    is_best: Array = require(nodes, ["best_path"], "nodes")["best_path"].to_numpy(bool)
-    return is_best[:, None]
+    return column_of(nodes, "best_path")[:, None] > 0
 
 
 def _chain(totals: Array) -> Array:
     return np.cumprod(quotient(totals), axis=-1)
 
 
+def _chain_length(totals: Array) -> Array:
+    length: Array = _chain(totals).sum(-1, keepdims=True)
+    return length
+
+
 published_alpha = _means("published_alpha", ratio, scalar=True)
 ratio_by_depth = _means("ratio_by_depth", ratio, _at_depth)
 published_chain = _means("published_chain", ratio, _at_depth, _chain)
-published_length = _means(
-    "published_length", ratio, _at_depth, lambda sums: _chain(sums).sum(-1, keepdims=True), True
-)
+published_length = _means("published_length", ratio, _at_depth, _chain_length, scalar=True)
 best_path_ratio = _means("best_path_ratio", ratio, _on_best_path, scalar=True)
 alpha = mean_of("overlap", "alpha")
 
@@ -195,9 +187,11 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> Array:
     is missing.
     """
     column = {"greedy": "target_rank", "point-mass": "target_prob"}[rule]
-    require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
+    require(nodes, ["prompt_id", "position", "node", "parent", "depth"], "nodes")
     values = column_of(nodes, column)
-    accepted = np.equal(values, 0).astype(float) if rule == "greedy" else values.copy()
+    accepted = values.copy()
+    if rule == "greedy":
+        accepted = np.equal(values, 0).astype(float)
     # the row of each node's parent; -1 at depth 1
     tree = nodes.groupby(["prompt_id", "position"], sort=False, observed=True).ngroup()
     keys = pd.MultiIndex.from_arrays([tree, nodes["node"]])
@@ -219,25 +213,25 @@ def block_estimators() -> dict[str, Estimator]:
     gives the last three only.
     """
 
-    def columns(sums: pd.DataFrame) -> Array:
-        names = [name for name in sums if str(name).startswith("survival_")]
-        names += ["accepted", "emitted", "blocks", "drafted"]
-        numbers: Array = require(sums, names, "prompt sums of blocks")[names].to_numpy(float)
-        return numbers
+    def by_depth(name: str, is_step: bool) -> Estimator:
+        """How many blocks reach each depth, of all blocks, or of those that reach the depth
+        before.
+        """
 
-    blocks = [-2]
-    values: dict[str, Callable[[Array], Array]] = {
-        "survival_by_depth": lambda sums: divide(sums[..., :-4], sums[..., blocks]),
-        "accept_by_depth": lambda sums: divide(
-            sums[..., :-4], np.concatenate([sums[..., blocks], sums[..., :-5]], axis=-1)
-        ),
-        "mean_accepted": lambda sums: divide(sums[..., [-4]], sums[..., blocks]),
-        "block_efficiency": lambda sums: divide(sums[..., [-3]], sums[..., blocks]),
-        "draft_utilisation": lambda sums: divide(sums[..., [-4]], sums[..., [-1]]),
-    }
+        def columns(sums: pd.DataFrame) -> Array:
+            reached = [column for column in sums if str(column).startswith("survival_")]
+            under = ["blocks", *reached[:-1]] if is_step else ["blocks"] * len(reached)
+            numbers: Array = sums[reached + under].to_numpy(float)
+            return numbers
+
+        return Estimator(name, columns, quotient, scalar=False)
+
     return {
-        name: Estimator(name, columns, value, scalar=not name.endswith("by_depth"))
-        for name, value in values.items()
+        "survival_by_depth": by_depth("survival_by_depth", is_step=False),
+        "accept_by_depth": by_depth("accept_by_depth", is_step=True),
+        "mean_accepted": ratio_of("accepted", "blocks", "mean_accepted"),
+        "block_efficiency": ratio_of("emitted", "blocks", "block_efficiency"),
+        "draft_utilisation": ratio_of("accepted", "drafted", "draft_utilisation"),
     }
 
 
@@ -245,8 +239,10 @@ def across(value: Callable[[Array], Array], totals: Array) -> Array:
     """Values (..., D + 2, m) from totals (..., D, k): one per domain, then their mean, then the
     value pooled over all rows.
     """
-    each, pooled = value(totals), value(totals.sum(axis=-2, keepdims=True))
-    return np.concatenate([each, each.mean(axis=-2, keepdims=True), pooled], axis=-2)
+    each = value(totals)
+    mean = each.mean(axis=-2, keepdims=True)
+    pooled = value(totals.sum(axis=-2, keepdims=True))
+    return np.concatenate([each, mean, pooled], axis=-2)
 
 
 def change(family: Estimator) -> Estimator:

@@ -11,21 +11,10 @@ from speclab.tree import Tree, chain, check_limit, static_tree
 
 
 @dataclass(frozen=True)
-class StopRule:
-    """Dynamic gamma: stop drafting before a token whose draft distribution is too flat.
-
-    measure: "confidence" (stop if the best token's q is below the threshold) or "entropy" (stop if
-    the draft's entropy, in nats, is above it).
-    """
-
-    measure: str
-    threshold: float
-
-
-@dataclass(frozen=True)
 class Shape:
-    """What one block drafts: a static `tree` (or a chain, with an optional `stop` rule), or a
-    dynamic tree of `budget` nodes.
+    """What one block drafts: a static `tree`, or a dynamic tree of `budget` nodes.
+
+    stop: a chain ends before a token if the draft's best token has a lower probability there.
 
     A dynamic tree (EAGLE-2, arXiv:2406.16858) adds `branches` nodes per level up to `depth`, by
     cumulative draft probability, and keeps the best `budget` nodes. lookup: if at least this many
@@ -33,7 +22,7 @@ class Shape:
     """
 
     tree: Tree | None = None
-    stop: StopRule | None = None
+    stop: float = 0.0
     depth: int = 0
     branches: int = 0
     budget: int = 0
@@ -84,9 +73,9 @@ def parse_shape(text: str) -> Shape:
     if form in ("tree:N,N", "tree:N,N,N"):
         return Shape(static_tree(*sizes))
     if form == "dynamic:N,N,N":
-        return Shape(None, None, *sizes)
+        return Shape(None, 0.0, *sizes)
     if form in ("chain:N", "chain:N+lookup:N"):
-        return Shape(chain(sizes[0]), None, 0, 0, 0, *sizes[1:])
+        return Shape(chain(sizes[0]), 0.0, 0, 0, 0, *sizes[1:])
     if form == "lookup:N":
         return Shape(tree.PLAIN, lookup=sizes[0])
     raise ValueError(

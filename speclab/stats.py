@@ -20,7 +20,6 @@ from speclab.estimates import BELOW as BELOW
 from speclab.estimates import INCONCLUSIVE as INCONCLUSIVE
 from speclab.estimates import NUMBERS as NUMBERS
 from speclab.estimates import UNDEFINED as UNDEFINED
-from speclab.estimates import UNITS as UNITS
 from speclab.estimates import WITHIN as WITHIN
 from speclab.estimates import Estimates
 from speclab.estimates import cell as cell
@@ -165,7 +164,8 @@ def levels_of(n_prompts: int) -> Array:
     and quantiles were normal. With many prompts both intervals agree.
     """
     t = stdtrit(n_prompts - 1, np.array([0.025, 0.975]))
-    levels: Array = ndtr(np.sqrt(n_prompts / (n_prompts - 1)) * t)
+    wider = np.sqrt(n_prompts / (n_prompts - 1))
+    levels: Array = ndtr(wider * t)
     return levels
 
 
@@ -182,11 +182,9 @@ def bounds_of(draws: Array, n_prompts: int | Sequence[int]) -> Array:
             members = sizes == size
             bounds[:, members] = bounds_of(draws[:, members], size)
         return bounds
-    return bounds if sizes < MIN_PROMPTS else quantiles(draws, levels_of(int(sizes)))
-
-
-def quantiles(draws: Array, levels: Array) -> Array:
-    """Quantiles over axis 0; NaN if more than 5 % of the draws are undefined."""
+    if sizes < MIN_PROMPTS:
+        return bounds
+    levels = levels_of(int(sizes))
     undefined = np.isnan(draws).mean(axis=0) > 0.05
     known = np.where(undefined, 0.0, draws)
     bounds = np.quantile(known, levels, axis=0)
@@ -224,33 +222,27 @@ class Draws:
         An interval is missing if it is undefined in the sample or in more than 5 % of the
         resamples, or if a domain has fewer than 5 prompts. The note then gives the reason.
         """
+        sizes, every = self.prompts.sizes, len(self.prompts.domain)
+        counted, fewest_of_all = self.prompts.counted, self.prompts.fewest
         tables = []
         for name, values in (self.values if draws is None else draws).items():
             is_series = isinstance(values, pd.Series)
-            table = self._rows(values.to_frame("") if is_series else values)
-            is_missing = table[NUMBERS].isna().any(axis=1)
-            reasons = self.notes.get(name, table["note"])
-            table["note"] = np.where(is_missing, reasons, "")
+            frame = values.to_frame("") if is_series else values
+            columns = frame.to_numpy(float, copy=True)
+            columns[~np.isfinite(columns)] = np.nan
+            # each column's numbers, and why an interval would be missing
+            fewest = [counted.get(domain, fewest_of_all) for domain in frame]
+            numbers = [columns[0], *bounds_of(columns[1:], fewest)]
+            table = pd.DataFrame(np.transpose(numbers), columns=NUMBERS)
+            is_missing = table.isna().any(axis=1)
+            reasons = np.where(np.array(fewest) < MIN_PROMPTS, TOO_FEW, NO_INTERVAL)
+            table["n_prompts"] = [sizes.get(domain, every) for domain in frame]
+            table["note"] = np.where(is_missing, self.notes.get(name, reasons), "")
+            if not is_series:
+                table.insert(0, "domain", list(frame))
             table.insert(0, key, name)
-            tables.append(table.drop(columns="domain") if is_series else table)
+            tables.append(table)
         return Estimates(pd.concat(tables, ignore_index=True))
-
-    def _rows(self, values: pd.DataFrame) -> pd.DataFrame:
-        """One row per column: its name (domain), its numbers, its prompts, and the reason why an
-        interval would be missing.
-        """
-        sizes = self.prompts.sizes
-        every = len(self.prompts.domain)
-        draws = values.to_numpy(float, copy=True)
-        draws[~np.isfinite(draws)] = np.nan
-        counted, fewest_of_all = self.prompts.counted, self.prompts.fewest
-        fewest = [counted.get(name, fewest_of_all) for name in values]
-        numbers = [draws[0], *bounds_of(draws[1:], fewest)]
-        table = pd.DataFrame(dict(zip(NUMBERS, numbers, strict=True)))
-        table.insert(0, "domain", list(values))
-        n_prompts = [sizes.get(name, every) for name in values]
-        is_few = np.array(fewest) < MIN_PROMPTS
-        return table.assign(n_prompts=n_prompts, note=np.where(is_few, TOO_FEW, NO_INTERVAL))
 
 
 def jointly(
@@ -275,6 +267,7 @@ def jointly(
     of_frame = np.split(prompts.rows, np.cumsum(lengths)[:-1])
     if not same:
         prompts = replace(prompts, smallest=_smallest(prompts, of_frame))
+    # each number of the sample and of the resamples, or why it is missing
     columns = [*prompts.domains, ALL, POOLED]
     values, notes = {}, {}
     for rows, (name, (frame, estimator)) in zip(of_frame, questions.items(), strict=True):
@@ -293,9 +286,8 @@ def jointly(
             notes[name] = str(error)
             continue
         # an estimator of several numbers has a column of draws for each
-        asked_as = replace(estimator, name=name)
-        labels = asked_as.labels(numbers.shape[-1])
-        for label, draws in zip(labels, np.moveaxis(numbers, -1, 0), strict=True):
+        for place, draws in enumerate(np.moveaxis(numbers, -1, 0), 1):
+            label = name if estimator.scalar else f"{name}[{place}]"
             values[label] = pd.DataFrame(draws, columns=columns)
     return Draws(values, prompts, notes)
 
@@ -313,8 +305,10 @@ def _groups(frames: Sequence[pd.DataFrame]) -> Array:
 def _smallest(prompts: Resampling, of_frame: Sequence[Array]) -> dict[str, int]:
     """By domain, the prompts of the frame with the fewest, of the frames that have the domain."""
     present = [prompts.domain[np.unique(rows)] for rows in of_frame]
-    counts = np.array([np.bincount(own, minlength=len(prompts.domains)) for own in present])
-    fewest = np.where(counts, counts, counts.max(axis=0)).min(axis=0)
+    size = len(prompts.domains)
+    counts = np.array([np.bincount(own, minlength=size) for own in present])
+    of_present = np.where(counts, counts, counts.max(axis=0))
+    fewest = of_present.min(axis=0)
     return dict(zip(prompts.domains, fewest.tolist(), strict=True))
 
 

@@ -64,9 +64,8 @@ class Tree:
     def __post_init__(self) -> None:
         parent = self.parent[1:]
         assert (parent < np.arange(1, len(self.parent))).all(), "parents come before their children"
-        assert (self.depth[1:] == self.depth[parent] + 1).all(), (
-            "a child is one level deeper than its parent"
-        )
+        below = self.depth[parent] + 1
+        assert (self.depth[1:] == below).all(), "a child is one level deeper than its parent"
         assert (np.diff(self.depth) >= 0).all(), "nodes are in breadth-first order"
 
     @property
@@ -108,21 +107,17 @@ class Tree:
     @cached_property
     def levels(self) -> tuple[Level, ...]:
         """What a draft runs, level by level, to the deepest nodes that have children."""
-        inner, run, found = np.flatnonzero(self.width), [], []
+        inner = np.flatnonzero(self.width)
+        run: list[int] = []
+        found = []
         for depth in range(self.max_depth):
             parents = inner[self.depth[inner] == depth]
             run += parents.tolist()
             children = np.flatnonzero(self.depth == depth + 1)
-            found.append(
-                Level(
-                    parents=parents,
-                    widths=self.width[parents],
-                    sees=self.ancestors[np.ix_(parents, run[1:])],
-                    children=children,
-                    row=np.searchsorted(parents, self.parent[children]),
-                    rank=self.rank[children],
-                )
-            )
+            sees = self.ancestors[np.ix_(parents, run[1:])]
+            row = np.searchsorted(parents, self.parent[children])
+            level = Level(parents, self.width[parents], sees, children, row, self.rank[children])
+            found.append(level)
         return tuple(found)
 
     @cached_property
@@ -149,14 +144,17 @@ def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:
     """
     check_limit("depth", depth)
     check_limit("branches", branches)
-    full = sum(branches**level for level in range(1, depth + 1))
+    sizes = [branches**level for level in range(1, depth + 1)]
+    full = sum(sizes)
     most = check_limit("budget", full if budget is None else budget)
     size = min(full, most)
     place = np.arange(size)  # the children of a node follow the children of the previous node
-    parent, deep = place // branches, [0]
+    parent = place // branches
+    rank = place % branches
+    deep = [0]
     for above in parent:
         deep.append(deep[above] + 1)
-    return Tree(np.append(-1, parent), np.append(0, place % branches), np.array(deep))
+    return Tree(np.append(-1, parent), np.append(0, rank), np.array(deep))
 
 
 def chain(gamma: int) -> Tree:

@@ -70,7 +70,8 @@ def remaining(q: Tensor, taken: Tensor) -> Tensor:
     if not taken.shape[-1]:
         return q
     free = torch.ones_like(q).scatter(-1, taken, 0.0)
-    return _normalised(q * free, free / free.sum(-1, keepdim=True))
+    uniform = free / free.sum(-1, keepdim=True)
+    return _normalised(q * free, uniform)
 
 
 def rejection_step(p: Tensor, q: Tensor, tokens: list[int]) -> Iterator[Tensor]:
@@ -110,7 +111,8 @@ def typical_step(p: Tensor, q: Tensor | None, tokens: list[int]) -> Iterator[Ten
     """NOT lossless, by design: accept x if p(x) > min(0.09, 0.3 exp(-H(p))), with the entropy H in
     nats (Medusa, arXiv:2401.10774, with its epsilon and delta). Otherwise sample from p.
     """
-    threshold = (0.3 * torch.exp(-entropy(p))).clamp(max=0.09)
+    threshold = 0.3 * torch.exp(-entropy(p))
+    threshold = threshold.clamp(max=0.09)
     for token in tokens:
         yield (p[token] > threshold).double()
     yield p
@@ -219,7 +221,8 @@ def verify(
 
     Computes in float64 on p's device. Raises ValueError for arguments that do not fit together.
     """
-    chosen, tokens = RULES[rule], np.asarray(tokens)
+    chosen = RULES[rule]
+    tokens = np.asarray(tokens)
     if chosen.chain_only and not tree.is_chain:
         raise ValueError(f"rule {rule!r} verifies chains only")
     if not len(tokens) == len(p) == tree.size + 1:
@@ -227,7 +230,8 @@ def verify(
     if rule == "greedy":
         if p.isnan().any():
             raise ValueError("p: greedy needs scores without NaN")
-        return matching_path(tree, tokens, rank_key(p).argmax(-1).cpu().numpy())
+        best = rank_key(p).argmax(-1)
+        return matching_path(tree, tokens, best.cpu().numpy())
     _check_rows("p", p)
     coins = np.asarray(uniforms, dtype=np.float64)
     _check_uniforms(coins)
@@ -239,8 +243,9 @@ def verify(
         x = x.to(p.device).double()
         return x / x.sum(-1, keepdim=True)  # float32 rows sum to 1 only within 1e-6
 
-    # any token may stand at the root
-    parents, ids = tree.parent[1:], tokens[1:]
+    # the tokens fit the tree; any token may stand at the root
+    parents = tree.parent[1:]
+    ids = tokens[1:]
     if len({*zip(parents, ids, strict=True)}) < tree.size or (ids < 0).any():
         raise ValueError(f"tokens {ids.tolist()}: the children of a node need different tokens")
     if chosen.needs_q:
@@ -256,16 +261,21 @@ def verify(
         if rule == "block":
             chances, rests = block_chances(exact(p), exact(q[:-1]), ids)
             # the last node whose number is below its chance
-            count = np.flatnonzero(coins[: len(p)] < chances.cpu().numpy())[-1]
+            is_below = coins[: len(p)] < chances.cpu().numpy()
+            count = np.flatnonzero(is_below)[-1]
             token = int(sample(rests[count], coins[0]))
             kind = "recovered" if count < tree.size else "bonus"
             return Verdict(tuple(range(1, count + 1)), token, kind, tree.size)
+    # a walk from the root: the children of each accepted node are tried in order of rank
     assert chosen.step, "every other rule is a walk by its steps"
     unused = iter(coins.tolist())
-    node, path, tried = 0, [], 0
+    path: list[int] = []
+    node = tried = 0
     while True:
         children = tree.children(node).tolist()
-        left = exact(q[node]) if q is not None and chosen.needs_q and children else None
+        left = None
+        if q is not None and chosen.needs_q and children:
+            left = exact(q[node])
         outcomes = chosen.step(exact(p[node]), left, tokens[children].tolist())
         for child in children:
             tried += 1
@@ -306,7 +316,8 @@ def draw_children(q: Tensor, count: int, uniforms: Array | Tensor) -> Tensor:
 
 
 def _check_rows(name: str, rows: Tensor) -> None:
-    fine = (rows >= 0).all() & ((rows.sum(-1) - 1).abs() < SUM_TOLERANCE).all()
+    gap = (rows.sum(-1) - 1).abs()
+    fine = (rows >= 0).all() & (gap < SUM_TOLERANCE).all()
     wide = rows.dtype.itemsize >= 4
     if not (wide and fine):
         raise ValueError(f"{name}: each row must be float32 or float64, not negative, with sum 1")

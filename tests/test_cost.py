@@ -21,6 +21,12 @@ def test_every_block_costs_its_passes_and_the_loop():
     assert static == pytest.approx(0.2 + 0.2 + COSTS.v(5) + 0.4)
 
 
+def test_a_request_in_a_batch_pays_its_share_of_the_batch():
+    """Passes are b times as wide, the loop is made once, and the unit is a pass over b tokens."""
+    of_4 = replace(COSTS, batch=4)
+    assert of_4.of_chain(1) == pytest.approx((0.22 + 1.3 + 0.1) / 1.1)
+
+
 def test_leviathans_example_and_its_ceiling():
     """alpha 0.85 and c = 0.05 (arXiv:2211.17192): a chain of 4 is 3.09 times as fast."""
     block = cost.Costs.assumed(0.05).of_chain(4)

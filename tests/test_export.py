@@ -8,12 +8,15 @@ import json
 import shutil
 import subprocess
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from conftest import edit_json, save_random_llama
 from test_choose import COSTS, random_trace, trace_of
+from test_stopping import nodes_of, sure
 from test_translated import DRAFT as OTHER
 from test_translated import TARGET as ONE
 
@@ -282,6 +285,77 @@ def test_a_gamma_of_few_prompts_is_not_plain_for_want_of_intervals(a, b):
     gamma, said = choose.best_gamma(trace_of(texts), Costs.assumed(0.1), "greedy", None)
     assert gamma == 8
     assert ("too few prompts for an interval" in said) == (a + b < 5) == ("[" not in said)
+
+
+# ---- several requests, drawn drafts, drafts that end early ---------------------------------------
+
+
+def planted(run, **columns):
+    """A run with other columns in its trace."""
+    other = replace(run)
+    vars(other)["trace"] = run.trace.assign(**columns)
+    return other
+
+
+def recommended(run, engine, costs=COSTS, runs=()):
+    notes, lines = export.recommend(run, engine, timing_runs.PairCosts(costs, runs, "known."))
+    return "\n".join(notes), lines
+
+
+def test_gamma_by_requests_at_a_time(tiny):
+    """All drafts are right and a pass takes as long over 8 tokens as over one, so the best chains
+    make a batch 8 tokens wide. By hand for 7 requests: 2 tokens in 0.1 + 14 / 8 < 2.
+    """
+    costs = Costs(1.0, (1, 8, 64), (0.1, 0.1, 0.8), (1.0, 1.0, 8.0))
+    right = planted(tiny, draft_rank=0)
+    said, _ = recommended(right, "sglang", costs, (costs,))
+    assert "at a time: {1: 7, 2: 3, 4: 1, 7: 1}" in said
+
+
+DRAWN = "drawn minus the draft's best: "
+
+
+@pytest.mark.parametrize(
+    ("more", "way", "rule"),
+    [
+        (0.1, "probabilistic", "rejection"),
+        (-0.1, "greedy", "point-mass"),
+        (0.0, "", "point-mass"),
+    ],
+)
+def test_vllm_drafts_in_the_way_that_is_accepted_more(more, way, rule):
+    sampled = export.run_named("tiny/sampled")
+    run = planted(sampled, overlap=sampled.trace["top_draft_p"].str[0] + more)
+    cheap = Costs.assumed(0.05)
+    said, lines = recommended(run, "vllm", cheap)
+    assert (f'"draft_sample_method": "{way}"' in lines) == (DRAWN in said) == bool(way)
+    # the chain is as long as this way of drafting makes it worth
+    assert said.startswith(choose.best_gamma(run.trace, cheap, rule, 64)[1])
+
+
+@pytest.mark.parametrize(
+    ("position", "is_faster"), [(sure, True), (lambda right: (right, [0.9] * 4), False)]
+)
+def test_a_draft_ends_early_where_that_is_faster(tiny, monkeypatch, position, is_faster):
+    """Drafts are right for 0 to 4 tokens, and sure exactly as far, or equally sure of all."""
+    runs = np.random.default_rng(1).integers(0, 5, (12, 30)).tolist()
+    texts = {i: ("code", [*map(position, each)]) for i, each in enumerate(runs)}
+    chained = SimpleNamespace(nodes=nodes_of(texts))
+    monkeypatch.setattr(export, "recorded_run", lambda *_: chained)
+    said, lines = recommended(tiny, "llama.cpp")
+    assert ("ends where it is unsure or after 4 tokens" in said) == is_faster
+    assert ("p-min 0.0" in lines) != is_faster
+
+
+def test_where_neither_is_tried(tiny, monkeypatch):
+    monkeypatch.setattr(export, "recorded_run", None)  # a call would fail
+    sampled = export.run_named("tiny/sampled")
+    of_top = copy.deepcopy(sampled)
+    of_top.manifest["profile"] |= {"top_k": 9}  # vLLM draws from the whole q
+    for run, engine in ((tiny, "vllm"), (of_top, "vllm"), (sampled, "llama.cpp")):
+        assert DRAWN not in recommended(run, engine)[0]
+    monkeypatch.setattr(export, "vocabularies", lambda _: [1, 2])
+    assert "sample_method" not in recommended(sampled, "vllm")[1], "vLLM refuses it then"
 
 
 # ---- from a log ----------------------------------------------------------------------------------

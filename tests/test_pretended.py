@@ -15,7 +15,7 @@ from speclab.model import KVCache
 from speclab.models import timing
 from speclab.models.model import Network
 from speclab.sampling import Sampling
-from speclab.shapes import Shape, StopRule, parse_shape
+from speclab.shapes import Shape, parse_shape
 from speclab.study.pairs import load_pair
 from speclab.study.profiles import load_profile
 from speclab.study.prompts import encode_prompts, load_prompts
@@ -93,7 +93,7 @@ def test_texts_and_records_are_those_of_the_cpu(target, drafter, tiny_pair, prom
 
 def test_a_stop_rule_and_timing_run_on_the_device(tiny_pair, prompts):
     def stopped(pair):
-        shapes = [Shape(chain(4), StopRule(measure, 0.4)) for measure in ("confidence", "entropy")]
+        shapes = [Shape(chain(4), threshold) for threshold in (0.2, 0.4)]
         return [decode_prompt(pair, prompts[0], "greedy", s, GREEDY, 8).steps for s in shapes]
 
     shapes = {name: parse_shape(name) for name in ("chain:2", "tree:2,2,3")}

@@ -28,14 +28,14 @@ def test_its_numbers_are_the_measured_ones():
     assert marks == set(readme.template().blocks)
 
 
-HEADLINES = headlines_of("smollm")
+HEADLINES = [(pair, one) for pair in ("smollm", "qwen-coder") for one in headlines_of(pair)]
 
 
-@pytest.mark.parametrize("headline", HEADLINES, ids=lambda one: f"{one.notebook}-{one.figure}")
-def test_a_headline_is_true_of_the_committed_tables(headline):
+@pytest.mark.parametrize(("pair", "headline"), HEADLINES)
+def test_a_headline_is_true_of_the_committed_tables(pair, headline):
     if not committed("figures/*/*/numbers.json"):
         pytest.skip("the figures have changed")
-    folder = drawn_in(ROOT / "figures" / "smollm", headline.notebook)
+    folder = drawn_in(ROOT / "figures" / pair, headline.notebook)
     assert headline.told(folder), f"not true any more: {headline.when}"
     assert not headline.figure or (folder / f"{headline.figure}.png").is_file()
 

@@ -94,7 +94,7 @@ def test_published_estimators_by_hand():
 def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():
     nodes = tree_nodes([0.9] + [0.1] * 7, [0] * 8)
     assert score.ratio(nodes)[0] == 1.0
-    with pytest.raises(ValueError, match="undefined in 1 of 8 nodes, first in row 2"):
+    with pytest.raises(ValueError, match="'target_prob' has 1 values that are not finite"):
         score.published_alpha(nodes.assign(target_prob=[0.9, 0.1, np.nan] + [0.1] * 5))
     with pytest.raises(ValueError, match="undefined in 8 of 8"):
         score.ratio(nodes.assign(draft_prob=0.0))
@@ -144,7 +144,7 @@ def test_alpha_by_hand():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: score.published_alpha(hand_nodes().iloc[:0]), "nodes is empty"),
+        (lambda: score.published_alpha(hand_nodes().iloc[:0]), "frame is empty"),
         (
             lambda: score.mean_of("target_entropy")(hand_nodes().assign(target_entropy=np.nan)),
             "'target_entropy' has 16 values",

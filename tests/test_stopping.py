@@ -17,7 +17,7 @@ from speclab.lab.starts import replay_starts
 from speclab.record import generate
 from speclab.replay import replay
 from speclab.sampling import Sampling
-from speclab.shapes import Shape, StopRule
+from speclab.shapes import Shape
 from speclab.tree import chain
 
 GREEDY, NEW = Sampling(), 15
@@ -27,10 +27,10 @@ FLAT = Costs(10.0, (1, 16), (0.25, 0.25), (1.0, 1.0), 0.5)  # powers of two: sum
 
 def nodes_of(texts):
     """Nodes of kind `chain` from {prompt_id: (domain, [(accepted, confidences) of each
-    position])}; entropy: 1 - confidence.
+    position])}.
     """
     rows = [
-        (name, domain, t, d, d, 0, sureness, 1 - sureness, int(d > accepted))
+        (name, domain, t, d, d, 0, sureness, int(d > accepted))
         for name, (domain, positions) in texts.items()
         for t, (accepted, confidence) in enumerate(positions)
         for d, sureness in enumerate(confidence, 1)
@@ -62,13 +62,13 @@ def cost_of(planned, costs):
 
 def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
     at = stopping.chains(nodes_of(TEN), 10)
-    rule = stopping.stopped(at, "confidence", 0.5, 4)
+    rule = stopping.stopped(at, 0.5, 4)
     assert walked(rule, "start", "drafted", "draft_passes", "accepted", "emitted") == [
         [0, 3, 4, 3, 4],
         [4, 2, 3, 2, 3],
         [7, 3, 3, 3, 3],
     ]
-    short = stopping.stopped(at, "entropy", 0.5, 2)
+    short = stopping.stopped(at, 0.5, 2)
     assert walked(short, "start", "drafted", "draft_passes") == [
         [0, 2, 2],
         [3, 0, 1],
@@ -79,13 +79,9 @@ def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
     assert cost_of(rule, FLAT).tolist() == [10 * 0.25 + 3 * 1.5]
 
 
-@pytest.mark.parametrize(
-    ("measure", "values"),
-    [("confidence", (0.25, 0.26, 0.5, 0.51)), ("entropy", (0.75, 0.74, 0.5, 0.49))],
-)
-def test_the_threshold_itself_does_not_stop(measure, values):
+def test_the_threshold_itself_does_not_stop():
     starts = stopping.chains(nodes_of({"a": ("code", [(2, [0.5, 0.25])] * 3)}), 3)
-    planned = [stopping.stopped(starts, measure, value, 2) for value in values]
+    planned = [stopping.stopped(starts, value, 2) for value in (0.25, 0.26, 0.5, 0.51)]
     assert [rows["drafted"].iloc[0] for rows in planned] == [2, 1, 1, 0]
 
 
@@ -108,20 +104,17 @@ def recorded(noise):
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.5])
-@pytest.mark.parametrize(
-    ("measure", "threshold"),
-    [("confidence", 0.6), ("confidence", 1.1), ("entropy", 1.4), ("entropy", 0.8)],
-)
+@pytest.mark.parametrize("threshold", [0.3, 0.6, 1.1])
 @pytest.mark.parametrize("limit", [1, 8])
-def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
+def test_stopping_rules_equal_the_decoder(noise, threshold, limit):
     pair, prompts, texts, frames = recorded(noise)
     starts = stopping.chains(frames["nodes"], NEW)
-    shape = Shape(chain(limit), StopRule(measure, threshold))
+    shape = Shape(chain(limit), threshold)
     for prompt, text in zip(prompts, texts, strict=True):
         decoded = decode_prompt(pair, prompt, "greedy", shape, GREEDY, NEW)
         assert decoded.token_ids == text
         own = starts[starts["prompt_id"] == prompt.prompt_id].reset_index(drop=True)
-        planned = stopping.stopped(own, measure, threshold, limit)
+        planned = stopping.stopped(own, threshold, limit)
         steps = [[s.drafted, s.accepted, len(s.tokens)] for s in decoded.steps]
         assert steps == walked(planned, "drafted", "accepted", "emitted")
         assert decoded.draft_passes == np.sum(walked(planned, "draft_passes"))
@@ -133,7 +126,7 @@ def test_fixed_gamma_equals_the_replay(noise, gamma):
     frames = recorded(noise)[3]
     starts = stopping.chains(frames["nodes"], NEW)
     names = ["prompt_id", "start", "accepted", "emitted"]
-    fixed = stopping.stopped(starts, "confidence", 0.0, gamma)
+    fixed = stopping.stopped(starts, 0.0, gamma)
     assert walked(fixed, *names) == replay(frames["trace"], gamma)[names].to_numpy().tolist()
     assert (fixed["draft_passes"] == fixed["drafted"]).all()
 
@@ -162,7 +155,7 @@ def test_rules_are_fitted_and_cost_less_than_a_fixed_gamma(monkeypatch):
     assert cost[0] < cost[1]
     row = rules[0].iloc[0]
     text = starts[starts["prompt_id"] == row["prompt_id"]]
-    planned = stopping.stopped(text, "confidence", row["threshold"], row["limit"])
+    planned = stopping.stopped(text, row["threshold"], row["limit"])
     assert cost_of(planned, COSTS).item() == row["cost"]
 
 

@@ -168,7 +168,7 @@ def test_a_trace_is_read_where_the_models_are_not_and_says_so_once(clone, kind, 
 
 def test_the_environment_names_another_place(clone, monkeypatch):
     (clone / "traces").rename(clone / "given")
-    assert runs.shipped(PROFILE, "greedy") == []
+    assert runs.recorded_run(PROFILE, "greedy") is None
     for place in ("given", "given/greedy"):
         monkeypatch.setenv(runs.PLACE, place)
         assert load_or_record(PROFILE).folder.resolve() == clone / "given" / "greedy"

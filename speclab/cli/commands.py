@@ -209,7 +209,6 @@ def _export(run, *, for_, c=None):
     """
     from speclab.cli import export
     from speclab.cost import Costs
-    from speclab.lab import choose
     from speclab.logs import log_gammas, logs
     from speclab.logs.readers import SETTINGS
     from speclab.study import timing_runs
@@ -235,12 +234,8 @@ def _export(run, *, for_, c=None):
         recorded = export.run_named(run)
         if reason := export.why_not(recorded, for_):
             raise ValueError(reason)
-        found = timing_runs.costs_for(recorded, c)
-        rule = export.rule_of(recorded, for_)
-        longest = recorded.manifest["profile"]["max_new_tokens"]
-        gamma, said = choose.best_gamma(recorded.trace, found.costs, rule, longest)
-        echo(f"# {said}", f"# costs: {found.source}")
-        lines = export.commands(recorded, for_, gamma)
+        notes, lines = export.recommend(recorded, for_, timing_runs.costs_for(recorded, c))
+        echo(*(f"# {note}" for note in notes))
     click.echo(lines or PLAIN_SERVER)
 
 

@@ -15,15 +15,15 @@ from tqdm import tqdm
 
 from speclab.decode import Decoded, check_rule, decode_prompt
 from speclab.model import Pair
+from speclab.models.folder import model_digest
 from speclab.models.pairs import device_of
 from speclab.plain import EncodedPrompt, Facts, digest_of, notice
 from speclab.record import generate
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
-from speclab.study.pairs import pair_digests, read_by_target
 from speclab.study.profiles import Profile
 from speclab.study.prompts import read_prompts
-from speclab.study.runs import output_file
+from speclab.study.runs import output_file, read_by_target
 
 BEGIN = b'{"settings": "'  # of every line
 # the parameters of a profile that decide what is decoded
@@ -87,7 +87,7 @@ def open_call(
     # everything that decides a line, except its prompt; no path
     specs = profile.target, profile.draft
     settings = [
-        pair_digests(profile),
+        {"target": model_digest(profile.target), "draft": model_digest(profile.draft)},
         [[spec.dtype, str(device_of(spec)), spec.backend] for spec in specs],
         [profile.max_new_tokens, sampling, not sampling.greedy and profile.seed],
         [rule, shape, check, facts["stop_ids"], facts["left_out"] or None],

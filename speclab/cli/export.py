@@ -8,14 +8,23 @@ import json
 import math
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
+
+from speclab import score, stats
+from speclab.cost import Costs
+from speclab.estimates import ABOVE, BELOW, Estimates
+from speclab.lab import choose, stopping
 from speclab.models.folder import ModelFolder
 from speclab.plain import Facts, ModelSpec, shown
 from speclab.study.profiles import MODELS, ROOT, load_profile
-from speclab.study.runs import Run, RunError, load_run, recorded_run
+from speclab.study.runs import Run, RunError, load_run, profile_of, recorded_run
+from speclab.study.timing_runs import PairCosts
 
 OFF = {"top_k": 0, "top_p": 1}  # not sent: some servers refuse a top_k of 0
 MISSING = "\0"  # stands for a value that is not known; a line with it is not printed
@@ -73,7 +82,9 @@ def _vllm(its: Texts) -> str:
     # @01ed47b; use_heterogeneous_vocab since 0.25.1. With --generation-config vllm the model's
     # generation_config.json gives its end tokens only. docs/features/speculative_decoding/eagle.md
     # and issue #54526: some releases guess a head's layers. Two vocabularies: vllm/v1/spec_decode/
-    # vocab_mapping.py @0f17ee0 and #38174; the draft proposes its best tokens, above T = 0 too
+    # vocab_mapping.py @0f17ee0 and #38174; the draft proposes its best tokens, above T = 0 too, and
+    # another draft_sample_method is refused. It (#40269, 2026-05-14) is greedy where nothing is
+    # said; drawn drafts have the request's temperature without its top_k and top_p (#56724)
     return f"""\
 # compare the server's acceptance with the recording's: some releases ignore the head's {its.layers}
 # expect a lower acceptance: the draft reads all but {its.common} tokens as one unknown token there
@@ -83,6 +94,7 @@ vllm serve {its.target_path} \\
   --speculative-config '{{"method": {its.method_json}, "model": {its.draft_path_json},
     "revision": {its.draft_revision_json},
     "use_heterogeneous_vocab": {its.own_vocabularies_json},
+    "draft_sample_method": {its.drawing_json},
     "num_speculative_tokens": {its.gamma}}}'
 # every request sets {its.request_json}"""
 
@@ -107,22 +119,24 @@ python3 -m sglang.launch_server --model-path {its.target_path} \\
 def _llama_cpp(its: Texts) -> str:
     # after #22964 (2026-05-12), which refuses --draft-max: the help of llama-server and
     # tools/server/README.md @00dc805. The .gguf (#17120) and the server have sampling defaults:
-    # options win, and samplers that are not named are off. With a p-min above 0 a draft ends where
-    # the draft is not sure
+    # options win, and samplers that are not named are off. With a p-min above 0 a draft ends before
+    # a token with a lower share of the draft's ten best (common/speculative.cpp @001d906)
     return f"""\
 # TARGET.gguf, DRAFT.gguf: {its.target_path_literal} and {its.draft_path_literal}
 # by convert_hf_to_gguf.py; in other number formats they have another acceptance
 llama-server --model TARGET.gguf --spec-draft-model DRAFT.gguf --spec-type draft-simple \\
   --top-k {its.top_k} --top-p {its.top_p} \\
   --samplers 'temperature;top_k;top_p' --temp {its.temperature} \\
-  --spec-draft-n-max {its.gamma} --spec-draft-n-min 0 --spec-draft-p-min 0.0"""
+  --spec-draft-n-max {its.gamma} --spec-draft-n-min 0 --spec-draft-p-min {its.threshold}"""
 
 
 def _transformers(its: Texts) -> str:
     # 5.23.0: src/transformers/generation/configuration_utils.py, candidate_generator.py. `generate`
     # fills what a call leaves open from generation_config.json, of the draft too: so both get
     # settings of their own. Where fewer than gamma tokens fit it drafts one less, for the bonus.
-    # Two vocabularies, at T = 0: AssistedCandidateGeneratorDifferentTokenizers, which writes text
+    # Two vocabularies, at T = 0: AssistedCandidateGeneratorDifferentTokenizers, which writes text.
+    # No threshold: a draft would end after the unsure token (ConfidenceCriteria), and where
+    # scikit-learn is installed update_candidate_strategy would change it
     tokenizers = ", tokenizer=of_target, assistant_tokenizer=of_draft" * (its.both != MISSING)
     return f"""\
 from transformers import AutoModelForCausalLM, GenerationConfig
@@ -184,6 +198,9 @@ JOIN_VOCABULARIES = ("vllm", "transformers")
 # how far the sizes of the vocabularies may differ, where a check was found: common/speculative.cpp,
 # SPEC_VOCAB_MAX_SIZE_DIFFERENCE; transformers would write the drafts of another tokenizer as text
 APART = {"llama.cpp": 128, "transformers": 0}
+# vLLM's name of the way to draft that is accepted more often, and its rule
+DRAWING = {ABOVE: ("probabilistic", "rejection"), BELOW: ("greedy", "point-mass")}
+BATCHES = (1, 2, 4, 7)  # requests at a time: their chains of up to 8 tokens fill 63 of 64 places
 
 
 # ---- of a run and of a log -----------------------------------------------------------------------
@@ -232,7 +249,68 @@ def vocabularies(run: Run) -> list[int]:
     return [size if isinstance(size, int) else shared for size in sizes]
 
 
-def commands(run: Run, engine: str, gamma: int) -> str:
+def has_two_vocabularies(run: Run) -> bool:
+    """Whether vLLM has to join the vocabularies: a draft model's is another, or of another size."""
+    pair = run.manifest["pair"]
+    is_other = pair["draft"]["tokens_said"] < pair["shared_vocabulary"]
+    return not run.by_start and (is_other or len({*vocabularies(run)}) > 1)
+
+
+def stop_rule(starts: pd.DataFrame, costs: Costs) -> tuple[Estimates, tuple[float, int]]:
+    """How much faster the best stop rule is than the best gamma, both fitted on other prompts, and
+    the threshold and limit that most prompts get. starts: of `stopping.chains`.
+    """
+    starts = starts.assign(domain=stats.UNNAMED)  # a server has one rule for all prompts
+    methods = stopping.FIXED, stopping.CONFIDENCE
+    fixed, best = (stopping.fit_rule(starts, costs, name) for name in methods)
+    speed = choose.speeds({"fixed": fixed, "best": best})
+    gain = speed.table({"": speed["best"] / speed["fixed"] - 1})
+    rules = best.judged[["threshold", "limit"]].value_counts()
+    return gain.at(domain=score.POOLED), rules.index.tolist()[0]
+
+
+def recommend(run: Run, engine: str, found: PairCosts) -> tuple[list[str], str]:
+    """What an engine is told of a pair: sentences that say why, and the lines of `commands`."""
+    settings, rule = run.manifest["profile"], rule_of(run, engine)
+    notes = [f"costs: {found.source}"]
+    values: Facts = {}
+    # vLLM takes the draft's best tokens, or draws them from the whole q: top_mass[1] or alpha
+    is_whole = OFF.items() <= settings.items() and not has_two_vocabularies(run)
+    if engine == "vllm" and rule == "point-mass" and is_whole:
+        best = np.stack(run.trace["top_draft_p"])[:, 0]
+        rows = run.trace.assign(more=run.trace["overlap"] - best)
+        more = stats.by_domain(rows, score.mean_of("more")).at(domain=score.POOLED)
+        if more.verdict() in DRAWING:
+            values["drawing"], rule = DRAWING[more.verdict()]
+            notes.append(
+                "acceptance of a block's first token, drawn minus the draft's best: "
+                f"{more.in_units('points', 1)}"
+            )
+    # as many tokens as pay, for one request and, where it was measured, for several at a time
+    limit = settings["max_new_tokens"]
+    best_for = {
+        batch: choose.best_gamma(run.trace, replace(found.costs, batch=batch), rule, limit)
+        for batch in (BATCHES if found.runs else BATCHES[:1])
+    }
+    gamma, said = best_for[1]
+    if found.runs:
+        by_batch = {batch: each for batch, (each, _) in best_for.items()}
+        notes.append(f"gamma by requests at a time: {by_batch}")
+    # a draft may end where it is unsure
+    can_stop = gamma and rule == "greedy" and engine == "llama.cpp"
+    if can_stop and (chained := recorded_run(profile_of(run), "chain")):
+        gain, its = stop_rule(stopping.chains(chained.nodes, limit), found.costs)
+        is_faster = gain.verdict() == ABOVE
+        if is_faster:
+            values["threshold"], gamma = its
+        notes.append(
+            f"a draft ends {'where it is unsure or ' * is_faster}after {gamma} tokens: ending it "
+            f"where it is unsure is {gain.in_units('%', 1)} faster than the best gamma"
+        )
+    return [said, *notes], commands(run, engine, gamma, **values)
+
+
+def commands(run: Run, engine: str, gamma: int, **more: object) -> str:
     """The shell or Python lines that run the pair with chains of `gamma` tokens; '' for gamma = 0,
     because a server drafts nothing by default. ValueError for a name with control characters.
     """
@@ -255,11 +333,10 @@ def commands(run: Run, engine: str, gamma: int) -> str:
         values |= {"layers": "layers", "method": "eagle3", "algorithm": "EAGLE3"}
     else:
         common = values["draft_tokens_said"]  # a trimmed draft is refused
-        is_other = common < pair["shared_vocabulary"]
-        if is_other:
+        if common < pair["shared_vocabulary"]:
             values |= {"common": f"{common:,}", "both": [pair[name]["path"] for name in MODELS]}
-        values["own_vocabularies"] = is_other or len({*vocabularies(run)}) > 1 or None
-    return _written(engine, gamma, values)
+        values["own_vocabularies"] = has_two_vocabularies(run) or None
+    return _written(engine, gamma, values | more)
 
 
 def commands_of_log(engine: str, gamma: int) -> str:
@@ -273,7 +350,12 @@ def _written(engine: str, gamma: int, values: Facts) -> str:
     """The lines of an engine without those that lack a value; '' for gamma = 0. ValueError for a
     name with control characters, which a terminal would obey.
     """
-    of_chains = {"method": "draft_model", "algorithm": "STANDALONE", "gamma": gamma}
+    of_chains = {
+        "method": "draft_model",
+        "algorithm": "STANDALONE",
+        "gamma": gamma,
+        "threshold": 0.0,
+    }
     given = {name: value for name, value in (of_chains | values).items() if value is not None}
     texts = Texts(**{name + end: way(given[name]) for name in given for end, way in WAYS.items()})
     lines = ENGINES[engine](texts).splitlines() if gamma else []

@@ -76,6 +76,7 @@ def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = Non
     """
     profile = run.manifest["profile"] | {"traces": None, "recorded": [], "drafts": []}
     settings = checked(Profile, profile, "its profile", of_json=True)
+    # what the trace says of itself: its kind and the licence of its text
     kind = kind or run.manifest["kind"]
     if kind is None or (kind != run.manifest["kind"] and of_kind(settings, kind) != settings):
         raise ValueError(

@@ -10,6 +10,7 @@ that depend on the profile.
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -155,9 +156,10 @@ def recording_rate(profile: Profile) -> float:
     wanted = [getattr(profile, name).path for name in MODELS]
     known = [(1, 0.0)]
     for path in runs.RUNS.glob("*/manifest.json"):
-        facts = runs.manifest_of(path.parent)  # None is reported when its run is read
-        if facts and [facts["profile"][name]["path"] for name in MODELS] == wanted:
-            known.append((facts["rows"]["trace"], facts["time_s"]))
+        with suppress(ValueError, runs.RunError):  # it is reported when its run is read
+            facts = runs.manifest_of(path.parent)
+            if [facts["profile"][name]["path"] for name in MODELS] == wanted:
+                known.append((facts["rows"]["trace"], facts["time_s"]))
     tokens, seconds = max(known)
     return seconds / tokens
 

@@ -99,8 +99,9 @@ def page_digest(runs: Sequence[Run], measured: Costs | None, second: Sequence[Ru
     tables, and the measured costs. A page that was written without the tokenizer has no such
     digest, and is written again at every call.
     """
-    known = [[run.manifest["profile"], run.manifest["files"]] for run in [*runs, *second]]
-    found = hashlib.sha256(escape_script([known, measured and asdict(measured)]).encode())
+    of_runs = [[run.manifest["profile"], run.manifest["files"]] for run in [*runs, *second]]
+    known = escape_script([of_runs, measured and asdict(measured)])
+    found = hashlib.sha256(known.encode())
     for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
         found.update(path.name.encode() + path.read_bytes())
     return found.hexdigest()[:32]
@@ -121,7 +122,9 @@ def assemble(
     of timing runs. words: the page's `title`, the `pair`, `notes` in the foot, and its
     `digest`.
     """
-    shown = [*parts, "whole"] if {*parts} == {*PARTS} else [*parts]
+    shown = [*parts]
+    if {*parts} == {*PARTS}:
+        shown.append("whole")
     code = script()
     digest = hashlib.sha256(f"\n{code}\n".encode()).digest()
     fields = {name: html.escape(text) for name, text in words.items()}
@@ -129,7 +132,8 @@ def assemble(
     fields["policy"] = POLICY.format(base64.b64encode(digest).decode())
     fields["config"] = escape_script({"parts": shown, "measured": measured and asdict(measured)})
     fields["trace"] = packed.base64 if packed else ""
-    return re.sub(r"\{(\w+)\}", lambda name: fields.get(name[1], ""), _asset("page.html"))
+    template = _asset("page.html")
+    return re.sub(r"\{(\w+)\}", lambda name: fields.get(name[1], ""), template)
 
 
 def page(
@@ -146,12 +150,15 @@ def page(
     `assemble`. second: runs of a second draft over the same texts. ValueError as
     `trace_data.pack_runs`, and where not even one prompt of each domain fits.
     """
+    # what the page shows of the runs' prompts and tokens
     tokenizer = tokenizer_of(runs[0])
     strings = tokenizer and pictures.strings_of(tokenizer)
     prompts = recorded_prompts(runs[0])
     encoded = encoded_again(runs[0], prompts) if tokenizer and prompts else {}
     pack = partial(pack_runs, runs, strings, prompts, encoded=encoded, second=second)
-    room = LARGEST - len(assemble(None, parts).encode()) - 4096  # title and notes
+    # as many prompts as have room beside the page itself, its title and its notes
+    without_runs = assemble(None, parts).encode()
+    room = LARGEST - len(without_runs) - 4096
     packed = pack(per_domain)
     while len(packed.base64) > room:
         if packed.prompts == 1:
@@ -168,7 +175,8 @@ def page(
 
 
 def _notes(packed: Packed, runs: Sequence[Run], second: Sequence[Run]) -> str:
-    temperatures = [f"T = {run.manifest['profile']['temperature']:g}" for run in runs]
+    profiles = [run.manifest["profile"] for run in runs]
+    temperatures = [f"T = {profile['temperature']:g}" for profile in profiles]
     notes = (
         f"The texts were recorded at {' and '.join(temperatures)}, with at most "
         f"{counted(packed.prompts, 'prompt')} per domain."
@@ -195,7 +203,9 @@ def recorded_prompts(run: Run) -> Sequence[Prompt]:
         found = load_prompts(profile["prompts"], profile["prompts_per_domain"], profile["domains"])
     except ValueError:
         return ()
-    return found if prompts_digest(found) == run.manifest["prompt_set"] else ()
+    if prompts_digest(found) != run.manifest["prompt_set"]:
+        return ()
+    return found
 
 
 # ---- files and notebooks -------------------------------------------------------------------------
@@ -243,15 +253,19 @@ def write_page(runs: Sequence[Run], path: Path, second: Sequence[Run] = ()) -> b
 
     second: as of `page`. ValueError if `path` is a file of another kind.
     """
-    head = path.read_bytes()[:4096].decode(errors="replace") if path.is_file() else ""
+
+    def temperature(run: Run) -> float:
+        return run.manifest["profile"]["temperature"]
+
+    head = ""
+    if path.is_file():
+        head = path.read_bytes()[:4096].decode(errors="replace")
     if path.exists() and MARK not in head:
         raise ValueError(f"--out {path} is not a page of this kit; name a new file")
-    runs, second = (
-        sorted(some, key=lambda run: run.manifest["profile"]["temperature"])
-        for some in (runs, second)
-    )
+    runs, second = (sorted(some, key=temperature) for some in (runs, second))
     measured = measured_for(runs[0])
-    if f'content="{page_digest(runs, measured, second)}"' in head:
+    digest = page_digest(runs, measured, second)
+    if f'content="{digest}"' in head:
         return False
     html = page(runs, measured=measured, second=second).encode()
     written(path, lambda place: place.write_bytes(html))
@@ -267,7 +281,9 @@ def add_links(path: Path, folder: Path, notebooks: Iterable[str]) -> Path:
 
     def linked(found: re.Match) -> str:
         page = pages.get(found[1])
-        return f'<a data-page="{found[1]}" href="{page}">' if page else found[0]
+        if not page:
+            return found[0]
+        return f'<a data-page="{found[1]}" href="{page}">'
 
     text = NAMED.sub(linked, path.read_text(encoding="utf-8")).encode()
     copied = folder / path.name
@@ -287,9 +303,10 @@ def show(*parts: str, runs: Sequence[Run] = (), per_domain: int | None = None) -
     if not notebook.is_open():
         return
     content = page(runs, parts, per_domain) if runs else assemble(None, parts, title="speclab")
+    title = f"explore: {', '.join(parts)}"
     height = sum(PARTS[part] for part in parts)
     frame = (
-        f'<div><iframe srcdoc="{html.escape(content)}" title="explore: {", ".join(parts)}" '
+        f'<div><iframe srcdoc="{html.escape(content)}" title="{title}" '
         f'style="width:100%;height:{height}px;border:0"></iframe></div>'
     )
     display(HTML(frame))

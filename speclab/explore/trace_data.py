@@ -81,17 +81,18 @@ def pack_runs(
         if encoded and text.profile["temperature"] == 0:
             made |= _copies(text.trace, encoded)
         columns |= {f"{number}.{name}": made[name] for name in made}
+    # what the page says of the runs, their prompts and their tokens
     about = [_about(text, name) for text, name in zip(texts, names, strict=True)]
     shown = {name for facts in about for name in facts["prompt"]}
-    # prompts of the domain that has most
-    counts = [one.trace.groupby("domain")["prompt_id"].nunique() for one in (texts[0], runs[0])]
-    sizes = [int(count.max()) for count in counts]
+    words = {one.prompt_id: one.text for one in prompts if one.prompt_id in shown}
+    said = [f"#{token}" for token in used]
+    if strings:
+        said = [strings[token] for token in used]
+    sizes = [_largest_domain(one.trace) for one in (texts[0], runs[0])]
     header = {
         "ids": used,
-        "strings": [strings[token] if strings else f"#{token}" for token in used],
-        "prompts": {
-            prompt.prompt_id: prompt.text for prompt in prompts if prompt.prompt_id in shown
-        },
+        "strings": said,
+        "prompts": words,
         "top": TOP,
         "runs": about,
         "shown": sizes[0],
@@ -102,6 +103,12 @@ def pack_runs(
 
 
 # ---- rows ----------------------------------------------------------------------------------------
+
+
+def _largest_domain(trace: pd.DataFrame) -> int:
+    """How many prompts the domain with most prompts has."""
+    prompts = trace.groupby("domain")["prompt_id"].nunique()
+    return int(prompts.max())
 
 
 def _check(runs: Sequence[Run]) -> None:
@@ -119,10 +126,12 @@ def draft_names(runs: Sequence[Run], second: Sequence[Run]) -> list[str]:
     """The name of each run's draft, the last part of its path; with the number of the draft where
     two drafts have one name.
     """
-    names = [PurePath(run.manifest["profile"]["draft"]["path"]).name for run in [*runs, *second]]
+    drafts = [run.manifest["profile"]["draft"]["path"] for run in [*runs, *second]]
+    names = [PurePath(path).name for path in drafts]
     if not second or names[0] != names[-1]:
         return names
-    return [f"{names[0]} 1"] * len(runs) + [f"{names[0]} 2"] * len(second)
+    numbers = [1] * len(runs) + [2] * len(second)
+    return [f"{names[0]} {number}" for number in numbers]
 
 
 def check_second(runs: Sequence[Run], second: Sequence[Run]) -> None:
@@ -141,15 +150,14 @@ def check_second(runs: Sequence[Run], second: Sequence[Run]) -> None:
 
 
 def _is_second_draft(first: Run, run: Run) -> bool:
-    own, its = first.manifest, run.manifest
+    own, its = (one.manifest["weights"] for one in (first, run))
+    if own["target"] != its["target"] or own["draft"] == its["draft"]:
+        return False
+    if first.manifest["prompt_set"] != run.manifest["prompt_set"]:
+        return False
     by = ["prompt_id", "position"]
     texts, others = (one.trace[[*by, "token"]].sort_values(by) for one in (first, run))
-    return (
-        own["weights"]["target"] == its["weights"]["target"]
-        and own["weights"]["draft"] != its["weights"]["draft"]
-        and own["prompt_set"] == its["prompt_set"]
-        and np.array_equal(texts.to_numpy(), others.to_numpy())
-    )
+    return np.array_equal(texts.to_numpy(), others.to_numpy())
 
 
 def _in_order(run: Run, per_domain: int | None) -> _Text:
@@ -166,7 +174,8 @@ def _in_order(run: Run, per_domain: int | None) -> _Text:
     rows = ordered(run.trace)
     nodes = ordered(run.nodes, "node")
     profile = run.manifest["profile"]
-    is_whole = len(nodes) == len(rows) * _shape(profile)[-1]
+    *_, size = _shape(profile)
+    is_whole = len(nodes) == len(rows) * size
     deeper = nodes[is_whole & (nodes["depth"] > 1)]
     return _Text(profile, rows, deeper)
 
@@ -184,7 +193,12 @@ def _about(text: _Text, draft: str) -> dict[str, Any]:
     """
     prompts = text.trace.groupby("prompt_id", observed=True)
     domains = prompts["domain"].first()
-    sizes = domains.value_counts(sort=False)
+    # quantiles of an interval, by domain; null where there are too few prompts
+    levels: dict[str, list[float] | None] = {}
+    for name, size in domains.value_counts(sort=False).items():
+        levels[name] = None
+        if size >= stats.MIN_PROMPTS:
+            levels[name] = stats.levels_of(size).tolist()
     return {
         "draft": draft,
         "ahead": _ahead(text.trace),
@@ -193,16 +207,15 @@ def _about(text: _Text, draft: str) -> dict[str, Any]:
         "prompt": list(prompts.groups),
         "domain": domains.tolist(),
         "length": prompts.size().tolist(),
-        # of an interval, by domain; null where there are too few prompts
-        "levels": {
-            name: stats.levels_of(size).tolist() if size >= stats.MIN_PROMPTS else None
-            for name, size in sizes.items()
-        },
+        "levels": levels,
     }
 
 
 def _ahead(trace: pd.DataFrame) -> int:
-    return int(trace["block_ranks"].map(len).max()) if "block_ranks" in trace else 0
+    if "block_ranks" not in trace:
+        return 0
+    lengths = trace["block_ranks"].map(len)
+    return int(lengths.max())
 
 
 # ---- columns -------------------------------------------------------------------------------------
@@ -236,7 +249,8 @@ def _columns(text: _Text, used: list[int]) -> dict[str, np.ndarray]:
         columns[name] = _parts(trace[name], of_one)
     # one more than there are where the draft can say fewer
     best = _padded(trace["top_draft_ids"], -1)
-    places = np.where(best < 0, len(used), np.searchsorted(used, best))
+    places = np.searchsorted(used, best)
+    places[best < 0] = len(used)
     columns["top_draft_ids"] = _whole(places)
     for name in ("top_draft_q", "top_draft_p"):
         columns[name] = _parts(_padded(trace[name], 0.0))
@@ -288,8 +302,11 @@ def _layout(header: dict, columns: Mapping[str, np.ndarray]) -> bytes:
         content = values.tobytes()
         if content not in offsets:
             offsets[content] = len(body)
-            body += content + b"\0" * (-len(content) % ALIGNED)
+            filling = -len(content) % ALIGNED
+            body += content + b"\0" * filling
         places[name] = [str(values.dtype), offsets[content], len(values)]
     text = json.dumps(header | {"columns": places}, separators=(",", ":"))
-    text += " " * (-(len(text) + 4) % ALIGNED)
-    return len(text).to_bytes(4, "little") + text.encode("ascii") + body
+    filling = -(len(text) + 4) % ALIGNED
+    text += " " * filling
+    length = len(text).to_bytes(4, "little")
+    return length + text.encode("ascii") + body

@@ -18,7 +18,8 @@ def correlations(frame: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     rows = []
     for domain in domains_in(frame):
         part = frame[frame["domain"] == domain]
-        numbers, note = dict.fromkeys(NUMBERS, np.nan), ""
+        numbers = dict.fromkeys(NUMBERS, np.nan)
+        note = ""
         try:
             columns = [column_of(part, name) for name in (x, y)]
             if 0 in map(np.ptp, columns):

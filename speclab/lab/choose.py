@@ -75,12 +75,15 @@ def how_sure(speedup: np.ndarray, settings: Sequence, prompts: Resampling) -> pd
     """
     names = [*prompts.domains, POOLED][: speedup.shape[1]]
     # each domain's own number of prompts; the mean of domains has that of the smallest
-    sizes = np.array([*prompts.counted.values(), prompts.fewest])[: len(names)]
+    counts = [*prompts.counted.values(), prompts.fewest]
+    sizes = np.array(counts[: len(names)])
     best = fastest(speedup)
     top = speedup[:, np.arange(len(names)), best[0]]
     behind = top[..., None] - speedup
+    # by setting: its speed-up, how often it is the best, and how much faster the best is
     is_best = best[1:, :, None] == np.arange(len(settings))
-    numbers = [speedup[0], *bounds_of(speedup[1:], sizes), is_best.mean(axis=0)]
+    share_best = is_best.mean(axis=0)
+    numbers = [speedup[0], *bounds_of(speedup[1:], sizes), share_best]
     numbers += [behind[0], *bounds_of(behind[1:], sizes)]
     rows = pd.MultiIndex.from_product([names, settings], names=["domain", "setting"])
     columns = np.stack(numbers).reshape(len(SURE), -1)
@@ -95,7 +98,8 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
     """The settings to choose from: plain, chains of up to `max_gamma` tokens, and static trees of 2
     to 4 levels, 2 or 3 children a node and up to `budget` nodes; of equal trees the first.
     """
-    names = [PLAIN_SETTING, *(f"chain:{gamma}" for gamma in range(1, max_gamma + 1))]
+    chains = [f"chain:{gamma}" for gamma in range(1, max_gamma + 1)]
+    names = [PLAIN_SETTING, *chains]
     for depth, branches in product((2, 3, 4), (2, 3)):
         sizes = range(branches, budget + 1)
         names += [f"tree:{depth},{branches},{nodes}" for nodes in sizes]
@@ -202,9 +206,9 @@ def prompt_costs(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Pro
     drafted = zip(rows["setting"], rows["levels"], strict=True)
     of_block = [by_levels[name][levels] for name, levels in drafted]
     blocks = rows["blocks"]
-    parts = rows.assign(
-        cost=blocks * of_block, target_passes=blocks, draft_passes=blocks * rows["levels"]
-    )
+    cost = blocks * of_block
+    draft_passes = blocks * rows["levels"]
+    parts = rows.assign(cost=cost, target_passes=blocks, draft_passes=draft_passes)
     by_setting = parts.groupby(["setting", *PROMPT], sort=False, observed=True)
     return PromptCosts(by_setting[SUMS].sum())
 
@@ -244,7 +248,8 @@ def best_gamma(
     """
     trace = choose_for_all(trace)
     settings = {PLAIN_SETTING: PLAIN}
-    settings |= {f"chain:{gamma}": chain(gamma) for gamma in range(1, longest + 1)}
+    for gamma in range(1, longest + 1):
+        settings[f"chain:{gamma}"] = chain(gamma)
     counted = block_counts(trace, settings, rule, max_new_tokens)
     table = best_setting(prompt_costs(counted, settings, costs))
     rows = table[table["domain"] == POOLED].reset_index(drop=True)  # by gamma
@@ -267,7 +272,8 @@ def setting_by_domain(by_prompt: PromptCosts) -> dict[str, str]:
     """The fastest setting of each domain. UNKNOWN has the fastest setting of all prompts, for a
     prompt whose domain is not known.
     """
-    cost = pd.DataFrame(by_prompt.cost).groupby(by_prompt.prompts["domain"], sort=False).sum()
+    costs = pd.DataFrame(by_prompt.cost)
+    cost = costs.groupby(by_prompt.prompts["domain"], sort=False).sum()
     cost.loc[UNKNOWN] = cost.sum()
     best = by_prompt.settings[fastest(1 / cost.to_numpy())]
     return dict(zip(cost.index, best.tolist(), strict=True))
@@ -313,7 +319,9 @@ def fit(
     for the only prompt of a domain, the choice is made on the prompts of all domains.
     """
     ids, domain = (by_prompt.prompts[name].to_numpy() for name in PROMPT)
-    label = domain if routes is None else np.array([routes[name] for name in ids])
+    label = domain
+    if routes is not None:
+        label = np.array([routes[name] for name in ids])
     assert set(label) <= {*domain, UNKNOWN}, "routes name a domain without prompts"
     prompts = resampling_of(by_prompt.prompts, n)
     fold = fold_of(domain, folds)

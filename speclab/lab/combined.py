@@ -54,12 +54,14 @@ def planned(both: pd.DataFrame, gamma: int, least: int, most: int = copying.MOST
     wanted = np.where(is_copied, most, gamma)
     drafted = both["remaining"].clip(upper=wanted)
     accepted = both["accepted"].mask(is_copied, both["copied"])
+    limit = both["limit"].mask(is_copied, copying.MOST)
+    draft_passes = drafted.mask(is_copied, 0)
     return both.assign(
         is_copied=is_copied,
-        limit=both["limit"].mask(is_copied, copying.MOST),
+        limit=limit,
         accepted=accepted,
         drafted=drafted,
-        draft_passes=drafted.mask(is_copied, 0),
+        draft_passes=draft_passes,
     )
 
 
@@ -76,8 +78,10 @@ def settings_cost(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prom
     With `costs` a copy takes no draft pass, and what the draft reads in its first pass after a
     copy is not charged.
     """
-    leasts = range(1, NEVER + (gamma > 0))
-    tables = {setting(gamma, n): stopping.totals(planned(both, gamma, n), costs) for n in leasts}
+    tables = {}
+    for least in range(1, NEVER + (gamma > 0)):
+        plan = planned(both, gamma, least)
+        tables[setting(gamma, least)] = stopping.totals(plan, costs)
     return PromptCosts(pd.concat(tables, names=["setting"]))
 
 

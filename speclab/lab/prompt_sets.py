@@ -115,7 +115,8 @@ def read(profile: Profile, own: Text) -> dict[str, PromptSet]:
     sets = {}
     for name, text in texts(profile, own).items():
         domains = domains_in(text.trace)
-        new = tuple(domain for domain in domains if domain in NEW.get(name, domains))
+        named_new = NEW.get(name, domains)
+        new = tuple(domain for domain in domains if domain in named_new)
         in_words = IN_WORDS.get(name, f"the set {name}")
         sets[name] = PromptSet(name, in_words, text, new, name == ENGLISH)
     return sets
@@ -151,8 +152,10 @@ def described(profile: Profile) -> str:
     """The profile's own prompts, which of them chose the draft's training, and the other sets that
     it names, if any, in sentences (Markdown).
     """
-    ends = dict.fromkeys([min(sizes := sizes_of(profile).values()), max(sizes)])
-    chose = CHOSE.format(profile.notes.chose) if profile.notes.chose else ""
-    own = f"**{OWN.capitalize()}**: {' to '.join(map(str, ends))} per domain{chose}."
+    sizes = sizes_of(profile).values()
+    ends = dict.fromkeys([str(min(sizes)), str(max(sizes))])
+    own = f"**{OWN.capitalize()}**: {' to '.join(ends)} per domain"
+    if profile.notes.chose:
+        own += CHOSE.format(profile.notes.chose)
     lines = [ABOUT.get(source) or ANY_SET.format(set_name(source)) for source in profile.others]
-    return " ".join([own, *(lines or [NO_OTHERS])])
+    return " ".join([f"{own}.", *(lines or [NO_OTHERS])])

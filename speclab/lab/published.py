@@ -76,9 +76,11 @@ def comparison(
         for quantity, as_published, exact in _estimators(table, rule):
             ours.append(in_table(run.nodes, as_published, quantity, position_bin))
             right.append(in_table(rows, exact, quantity, position_bin))
-    ours = pd.concat(ours).drop(columns="estimator").set_axis([*KEYS, *OURS], axis=1)
-    right = pd.concat(right).set_axis([*KEYS, "estimator", *CORRECTED], axis=1)
-    return frame.merge(ours, on=KEYS).merge(right, on=KEYS, how="left")[COLUMNS]
+    as_in_paper = pd.concat(ours).drop(columns="estimator")
+    as_in_paper = as_in_paper.set_axis([*KEYS, *OURS], axis=1)
+    corrected = pd.concat(right).set_axis([*KEYS, "estimator", *CORRECTED], axis=1)
+    both = frame.merge(as_in_paper, on=KEYS).merge(corrected, on=KEYS, how="left")
+    return both[COLUMNS]
 
 
 def _unpublished(frame: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
@@ -86,9 +88,12 @@ def _unpublished(frame: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
     without the published numbers.
     """
     printed = {*frame["domain"]}
-    names = [ALL] if printed == {ALL} else [*domains, *({ALL} & printed)]
+    names = [*domains, *({ALL} & printed)]
+    if printed == {ALL}:
+        names = [ALL]
     rows = frame.drop(columns=["domain", "published"]).drop_duplicates()
-    return pd.DataFrame({"domain": names}).merge(rows, how="cross").assign(published=np.nan)
+    of_domains = pd.DataFrame({"domain": names}).merge(rows, how="cross")
+    return of_domains.assign(published=np.nan)
 
 
 def _estimators(table: str, rule: str) -> list[tuple[str, Estimator, Estimator]]:

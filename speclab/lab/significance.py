@@ -38,14 +38,15 @@ def differences(
     for (a, first), (b, second) in combinations(enumerate(prompts.domains), 2):
         difference = resampled[:, a] - resampled[:, b]
         both = totals[np.isin(prompts.domain, [a, b])]
-        size, other_size = prompts.sizes[first], prompts.sizes[second]
+        size = prompts.sizes[first]
         is_first = prompts.domain[np.isin(prompts.domain, [a, b])] == a
         observed = _studentised(is_first[None], both, estimator)[0]
         permuted = []
         for count in _portions(n, len(both)):
             order = rng.random((count, len(both))).argsort(axis=1)
             permuted.append(_studentised(order < size, both, estimator))
-        bounds = bounds_of(difference[1:], min(size, other_size))
+        fewest = min(size, prompts.sizes[second])
+        bounds = bounds_of(difference[1:], fewest)
         p_value = _p_value(observed, np.concatenate(permuted))
         rows.append((first, second, difference[0], *bounds, p_value))
     columns = ["first", "second", "difference", "low", "high", "p_value"]
@@ -71,14 +72,17 @@ def _studentised(is_first: np.ndarray, totals: np.ndarray, estimator: Estimator)
     `is_first` (rows, prompts). totals (prompts, k) are the prompts' sums. The error is the
     jackknife's: each prompt is left out of its group once. NaN: no difference and no error.
     """
-    difference, variance = np.zeros(len(is_first)), np.zeros(len(is_first))
+    difference = np.zeros(len(is_first))
+    variance = np.zeros(len(is_first))
     for sign, members in ((1, is_first), (-1, ~is_first)):
         group = members @ totals
         size = members.sum(axis=1)
         left = estimator.number(group[:, None] - totals)
         left = np.where(members, left, 0)
-        deviations = np.where(members, left - (left.sum(axis=1) / size)[:, None], 0)
-        variance += (size - 1) / size * (deviations**2).sum(axis=1)
+        mean = left.sum(axis=1) / size
+        deviations = np.where(members, left - mean[:, None], 0)
+        squares = (deviations**2).sum(axis=1)
+        variance += (size - 1) / size * squares
         difference += sign * estimator.number(group)
     difference[np.abs(difference) < 1e-12] = 0
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -91,4 +95,5 @@ def _p_value(observed: float, permuted: np.ndarray) -> float:
     equally extreme, and undefined ones as more extreme.
     """
     is_less = np.abs(permuted) < abs(observed) * (1 - 1e-9)
-    return float((1 + np.sum(~is_less)) / (1 + len(permuted)))
+    as_extreme = 1 + np.sum(~is_less)
+    return float(as_extreme / (1 + len(permuted)))

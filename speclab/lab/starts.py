@@ -78,7 +78,8 @@ def visited(emitted: Array, remaining: Array) -> Array:
     consecutive, up to its last row (remaining 1).
     """
     begins = np.zeros(len(remaining), bool)
-    at = np.flatnonzero(np.append(True, remaining[:-1] == 1))
+    follows_end = remaining[:-1] == 1
+    at = np.flatnonzero(np.append(True, follows_end))
     while at.size:
         begins[at] = True
         goes_on = emitted[at] < remaining[at]

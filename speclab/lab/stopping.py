@@ -1,8 +1,8 @@
 """Draft control at T = 0: how many tokens to draft in each block, by the draft's own confidence.
 
 A run of kind `chain` holds the draft's greedy chain at every position of the target's greedy text,
-with the draft's confidence and entropy and the target's verdict. So every rule that stops a chain
-early is replayed exactly, without a model. `chains` reads the run as `starts` (`lab.starts`).
+with the draft's confidence and the target's verdict. So every rule that stops a chain early by its
+confidence is replayed exactly, without a model. `chains` reads the run as `starts` (`lab.starts`).
 `stopped` plans what a block drafts at each start, in the columns `drafted` (tokens) and
 `draft_passes`. `totals` sums the blocks of a decoder with this plan, and `fit_rule` chooses a rule.
 NumPy and pandas only. Source of dynamic gamma by a threshold: arXiv:2405.04304.
@@ -10,6 +10,8 @@ NumPy and pandas only. Source of dynamic gamma by a threshold: arXiv:2405.04304.
 A chain of k tokens takes k draft passes. A rule that stops before its limit has made one more pass,
 whose distribution it did not use.
 """
+
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -23,14 +25,13 @@ from speclab.stats import RESAMPLES
 THRESHOLDS = [round(0.05 * i, 2) for i in range(20)]  # tried in the fit; 0 never stops
 FIXED, CONFIDENCE = "best fixed gamma", "confidence"  # methods that are fitted
 COLUMNS = ["prompt_id", "domain", "position", "node", "depth", "rank"]
-COLUMNS += ["draft_prob", "draft_entropy", "target_rank"]
+COLUMNS += ["draft_prob", "target_rank"]
 
 
 def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
     """The starts of a run of kind `chain` recorded at T = 0, prompts in order of first appearance.
-    Further columns: `room`, the most tokens that may be drafted there, and by depth the
-    confidence_1, … and entropy_1, … (nats) of the distribution that each token of the chain was
-    taken from.
+    Further columns: `room`, the most tokens that may be drafted there, and confidence_1, …: by
+    depth, the probability of each token of the chain under the draft.
 
     max_new_tokens: the limit of the replayed decoder, which drafts up to it, past an EOS that it
     cannot foresee. ValueError for missing columns, and for a limit below a text's length.
@@ -48,14 +49,9 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
             f"max_new_tokens={max_new_tokens}, but a text has {longest} tokens; give the limit of "
             "the recording, or more"
         )
-    by_depth = {name: rows[name].to_numpy().reshape(-1, depth) for name in COLUMNS[-3:]}
-    is_best = by_depth["target_rank"] == 0
-    accepted = is_best.cumprod(axis=1).sum(axis=1)
-    sureness = [("confidence", "draft_prob"), ("entropy", "draft_entropy")]
-    measured = {}
-    for measure, name in sureness:
-        for level, values in enumerate(by_depth[name].T, 1):
-            measured[f"{measure}_{level}"] = values
+    probability, rank = (rows[name].to_numpy().reshape(-1, depth) for name in COLUMNS[-2:])
+    accepted = (rank == 0).cumprod(axis=1).sum(axis=1)
+    measured = {f"confidence_{level}": each for level, each in enumerate(probability.T, 1)}
     room = max_new_tokens - starts["position"]
     return starts.assign(
         proposer="draft",
@@ -67,15 +63,13 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
     )
 
 
-def stopped(starts: pd.DataFrame, measure: str, threshold: float, limit: int) -> pd.DataFrame:
-    """`shapes.StopRule` on a chain of `limit` tokens: stop before a token whose confidence is below
-    the threshold, or whose entropy is above it.
+def stopped(starts: pd.DataFrame, threshold: float, limit: int) -> pd.DataFrame:
+    """`Shape.stop` on a chain of `limit` tokens: stop before a token whose confidence is below the
+    threshold.
     """
     most = starts["room"].clip(upper=limit)
-    levels = starts.filter(regex=f"^{measure}_").to_numpy()
-    going = levels >= threshold if measure == "confidence" else levels <= threshold
-    sure = going.cumprod(axis=1).sum(axis=1)
-    drafted = np.minimum(sure, most)
+    going = starts.filter(regex="^confidence_").to_numpy() >= threshold
+    drafted = np.minimum(going.cumprod(axis=1).sum(axis=1), most)
     passes = np.minimum(drafted + 1, most)
     return starts[[*NEEDED, "room"]].assign(drafted=drafted, draft_passes=passes)
 
@@ -95,35 +89,18 @@ def totals(planned: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 
 # ---- fitted on other prompts ---------------------------------------------------------------------
 
-Rule = tuple[float, int, pd.DataFrame]  # threshold, limit, and the plan
-
-
-def candidates(starts: pd.DataFrame, method: str) -> list[Rule]:
-    """The rules to choose from: limits from 1 to the depth of the chains, and thresholds from
-    THRESHOLDS. A fixed gamma is a limit at which nothing stops, with the threshold NaN.
-    """
-    depth = int(starts["limit"].max())
-    limits = range(1, depth + 1)
-    if method == FIXED:
-        plans = [(np.nan, limit, 0.0) for limit in limits]
-    else:
-        plans = [(threshold, limit, threshold) for limit in limits for threshold in THRESHOLDS]
-    return [
-        (name, limit, stopped(starts, CONFIDENCE, threshold, limit))
-        for name, limit, threshold in plans
-    ]
-
 
 def fit_rule(
     starts: pd.DataFrame, costs: Costs, method: str, folds: int = 5, n: int = RESAMPLES
 ) -> Choice:
     """A method (FIXED or CONFIDENCE) on every prompt. Its rule is fitted on the
     prompts of the same domain in the other folds, and again in every resample (`choose.fit`). The
-    `judged` frame also has the threshold and the limit.
+    `judged` frame also has the threshold (FIXED: 0, so nothing stops) and the limit.
     """
     tables = {}
-    plans = candidates(starts, method)
-    for number, (threshold, limit, planned) in enumerate(plans):
-        sums = totals(planned, costs)
+    limits = range(1, starts["limit"].max() + 1)
+    rules = product(limits, [0.0] if method == FIXED else THRESHOLDS)
+    for number, (limit, threshold) in enumerate(rules):
+        sums = totals(stopped(starts, threshold, limit), costs)
         tables[number] = sums.assign(threshold=threshold, limit=limit)
     return fit(PromptCosts(pd.concat(tables, names=["setting"])), folds=folds, n=n)

@@ -130,19 +130,23 @@ def _name(core: str, before: str, after: str) -> str:
     doubled = len(core) == 1 and goes_on_with == core  # `x` right after `x` counts as a new name
     if goes_on_with and not doubled:
         return "word inside"
-    whole = not re.match(r"\w", after)
-    return "keyword" if whole and keyword.iskeyword(core) else "identifier"
+    is_whole = not re.match(r"\w", after)
+    if is_whole and keyword.iskeyword(core):
+        return "keyword"
+    return "identifier"
 
 
 def _symbol(core: str, before: str, domain: str) -> str:
     operators = _OPERATORS.get(domain, _PROSE_OPERATORS)
     category = unicodedata.category(core[0])
-    hyphen = core == "-" and domain != "code" and before and _letter(before[-1])
-    if core[0] in operators and not hyphen:
+    is_hyphen = core == "-" and domain != "code" and before and _letter(before[-1])
+    if core[0] in operators and not is_hyphen:
         return "operator"
     if core.startswith((":=", "!=", "->")) or (category == "Sm" and not core[0].isascii()):
         return "operator"
-    return "punctuation" if category[0] == "P" or category in ("Sc", "Sk", "Sm") else "other"
+    if category[0] == "P" or category in ("Sc", "Sk", "Sm"):
+        return "punctuation"
+    return "other"
 
 
 def _ends_in_word(before: str) -> bool:

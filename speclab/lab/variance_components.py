@@ -58,6 +58,7 @@ def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str,
     count, total, square = prompts.totals(powers).T
     level = total / count
     about = square - total * level
+    # as `variances` reads them
     of_prompt = [count**0, level, level**2, about, count - 1, 1 / count]
     sums = prompts.resampled(np.stack(of_prompt, axis=1))
     parts = variances(sums)
@@ -89,9 +90,11 @@ def variances(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     level = total / size
     spread = (square - total * level) / (size - 1)
     draw = about / np.maximum(more_texts, 1)  # variance of a prompt's texts
-    within = (spread - draw * per_text / size).mean(axis=-1)
+    chance = draw * per_text / size
+    within = (spread - chance).mean(axis=-1)
     noise = (spread / size).mean(axis=-1)  # variance of a level, from its prompts
-    domains, prompts = sums.shape[-2], size.sum(axis=-1)
+    domains = sums.shape[-2]
+    prompts = size.sum(axis=-1)
     of_levels = level.var(axis=-1, ddof=1) - noise
     of_these = of_levels * (domains - 1) / domains
     between = of_these * prompts / (prompts - 1)  # as N - 1 prompts show it

@@ -2,9 +2,10 @@
 numbers and their sources.
 
 A run is one method on one target and prompt set. An answer is a row: run, prompt_id, domain (the
-category of its source), turn, tokens, passes, accepted (a list with one count per pass; missing
-where the source has totals only) and text (answers of a target to the same prompt with the same
-number have the same text; no text is kept).
+category of its source), turn, tokens, passes, drafted (in all; missing where the source does not
+say it), accepted (a list with one count per pass; missing where the source has totals only) and
+text (answers of a target to the same prompt with the same number have the same text; no text is
+kept).
 """
 
 from functools import lru_cache
@@ -43,7 +44,7 @@ def runs() -> pd.DataFrame:
     facts = sources()
     rows = [run | facts["repositories"][run["repository"]] for run in facts["runs"]]
     table = pd.DataFrame(rows)[[*FACTS, "hardware", "trap", "format"]]
-    return table.assign(has_passes=table.pop("format") != "eagle")
+    return table.assign(has_passes=table.pop("format") == "spec-bench")
 
 
 @lru_cache

@@ -149,7 +149,10 @@ class ModelFolder:
         """The shape of each tensor of its weights, by name. ValueError as in `files`, and for a
         damaged file.
         """
-        return {k: shape for file in self.files for k, shape in tensor_shapes(file).items()}
+        shapes: dict[str, list[int]] = {}
+        for file in self.files:
+            shapes |= tensor_shapes(file)
+        return shapes
 
     @property
     def source(self) -> Path:
@@ -161,7 +164,9 @@ class ModelFolder:
         """What its source.json says. Its `weights` hold bytes and SHA-256 by the file's name; empty
         if they are not made on this machine. ValueError for a damaged file.
         """
-        return read_json(self.source, AGAIN) if self.source.is_file() else {"weights": {}}
+        if not self.source.is_file():
+            return {"weights": {}}
+        return read_json(self.source, AGAIN)
 
     @property
     def quantised(self) -> bool:
@@ -207,9 +212,12 @@ class ModelFolder:
         for file in [*self.tensors, self.path / "tokenizer.json"]:
             if file.is_file():
                 digests[file.name] = _file_digest(file, file.stat().st_mtime_ns)
+        # where its config.json names paths, the hash is of all other settings
         others = {name: value for name, value in self.config.items() if name not in PATHS}
-        file = self.path / "config.json"
-        digests[file.name] = sha256_of(file) if others == self.config else digest_of(others)
+        digest = digest_of(others)
+        if others == self.config:
+            digest = sha256_of(self.path / "config.json")
+        digests["config.json"] = digest
         if self.base:
             digests["base"] = self.base.digest
         inner = "".join(digests[name] for name in sorted(digests))
@@ -264,11 +272,12 @@ class ModelFolder:
         does not obey, as a repetition penalty. sampled: whether the texts are sampled.
         """
         obeyed = OBEYED if sampled else f"{OBEYED}|{OF_SAMPLING}"
-        return {
-            name: value
-            for name, value in self.generation.items()
-            if value and not (value == 1 and name in OFF_AT_1) and not re.fullmatch(obeyed, name)
-        }
+        left = {}
+        for name, value in self.generation.items():
+            is_off = not value or (value == 1 and name in OFF_AT_1)
+            if not is_off and not re.fullmatch(obeyed, name):
+                left[name] = value
+        return left
 
     @contextmanager
     def used(self) -> Iterator[None]:

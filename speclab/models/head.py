@@ -86,10 +86,6 @@ class HeadCache(KVCache):
         read = self._network.fc(normed_features(self._network, given))
         self.features = torch.cat([self.features, read])
 
-    def add_states(self, states: Tensor) -> None:
-        """Write the head's states [n, d] of the tokens after the committed ones."""
-        self.states = torch.cat([self.states[: self.length], states])
-
     def crop(self, length: int) -> None:
         """Forget everything from `length` on."""
         super().crop(length)
@@ -132,7 +128,8 @@ class Head(Network):
         that it sees besides itself.
         """
         assert isinstance(cache, HeadCache)
-        past, count = cache.length, tokens.shape[1]
+        past = cache.length
+        count = tokens.shape[1]
         slots = torch.arange(past, past + count)
         if positions is None:
             positions = slots
@@ -141,30 +138,30 @@ class Head(Network):
         visible = visible.clone()
         visible[:, 0] &= slots == 0  # there is nothing before the first token for a head to read
         before = self._before(cache, slots, visible)
-        states = layers(
-            self.network,
-            self.network.embed_tokens(tokens.to(self.device, non_blocking=True)),
-            before[None],
-            cache,
-            positions.to(self.device, non_blocking=True).expand(tokens.shape),
-            self._mask(visible, count, past),
-        )
+        embedded = self.network.embed_tokens(tokens.to(self.device, non_blocking=True))
+        places = positions.to(self.device, non_blocking=True).expand(tokens.shape)
+        mask = self._mask(visible, count, past)
+        states = layers(self.network, embedded, before[None], cache, places, mask)
         read = self.network.norm(states)
         own = read if self.network.config.norm_output else states
-        cache.add_states(own[0])
+        cache.states = torch.cat([cache.states[:past], own[0]])
         cache.length = past + count
         self.passes += 1
         return read
 
     def _before(self, cache: HeadCache, slots: Tensor, visible: Tensor) -> Tensor:
         """What each token reads besides its embedding, [n, d]."""
-        of_text, past = slots <= len(cache.features), int(slots[0])
-        parents = (visible.cumsum(1) == visible.sum(1, keepdim=True) - 1).int().argmax(1)
+        past = int(slots[0])
+        # the last token but one that each token sees
+        above = visible.sum(1, keepdim=True) - 1
+        parents = (visible.cumsum(1) == above).int().argmax(1)
+        of_text = slots <= len(cache.features)
         last = int(of_text.sum())  # tokens of the text come first
         states = cache.states[parents[last:].to(cache.states.device, non_blocking=True)]
         if not last:
             return states
-        first = cache.features[max(0, past - 1) : past - 1 + last]
+        end = past - 1 + last
+        first = cache.features[max(0, past - 1) : end]
         if past == 0:  # there is nothing before the first token
             first = torch.cat([first.new_zeros(1, first.shape[1]), first])
         return torch.cat([first, states])
@@ -187,6 +184,7 @@ def load_head(folder: ModelFolder, target: Network, dtype: torch.dtype) -> Head:
     """
     if said := unreadable(folder):
         raise ValueError(said)
+    # the network, with the weights of its file and of the target
     with folder.used():
         network = _network(folder)
     _check_shape(folder, network, target)
@@ -196,7 +194,9 @@ def load_head(folder: ModelFolder, target: Network, dtype: torch.dtype) -> Head:
     for module in network.modules():
         if type(module) is torch.nn.Linear and module is not network.lm_head:
             setattr(module, "forward", Projection(module.weight, module.bias))  # noqa: B010
-    said_by, vocab = network.lm_head, network.embed_tokens.num_embeddings
+    # its output layer, with a column for each token that it can output
+    said_by = network.lm_head
+    vocab = network.embed_tokens.num_embeddings
     output: Any = Projection(said_by.weight)
     if network.use_draft_vocab:
         trimmed = TrimmedHead(said_by.weight, network.t2d.nonzero()[:, 0], vocab)
@@ -229,10 +229,13 @@ def _network(folder: ModelFolder) -> Any:
 
 def _check_shape(folder: ModelFolder, network: Any, target: Network) -> None:
     """ValueError unless the head fits the target: its width, vocabulary and layers."""
-    config, own, count = target.config, network.config, target.config.num_hidden_layers
+    own = network.config
+    config = target.config
+    count = config.num_hidden_layers
     if folder.config.get("eagle_aux_hidden_state_layer_ids") is None:  # the library's default
         own.eagle_aux_hidden_state_layer_ids = [2, count // 2, count - 3]
-    named, layer = own.eagle_aux_hidden_state_layer_ids, own.transformer_layer_config
+    named = own.eagle_aux_hidden_state_layer_ids
+    layer = own.transformer_layer_config
     its, targets = ((one.hidden_size, one.vocab_size) for one in (layer, config))
     if its != targets or not all(at in range(count) for at in named):
         raise ValueError(

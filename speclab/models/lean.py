@@ -44,10 +44,11 @@ def is_supported(network: Any) -> bool:
     if getattr(config, "use_sliding_window", False) or rope not in ROPES:
         return False
     linear = {name: m for name, m in network.named_modules() if hasattr(m, "in_features")}
-    return all(
-        type(m) is torch.nn.Linear and (m.bias is None or name.endswith(BIASED))
-        for name, m in linear.items()
-    )
+    for name, m in linear.items():
+        has_known_bias = m.bias is None or name.endswith(BIASED)
+        if type(m) is not torch.nn.Linear or not has_known_bias:
+            return False
+    return True
 
 
 def _fused(*modules: torch.nn.Linear) -> Projection:
@@ -61,7 +62,8 @@ def _fused(*modules: torch.nn.Linear) -> Projection:
 
 
 def _layer(layer: Any) -> Layer:
-    attention, mlp = layer.self_attn, layer.mlp
+    attention = layer.self_attn
+    mlp = layer.mlp
     return Layer(
         norm=layer.input_layernorm.weight,
         qkv=_fused(attention.q_proj, attention.k_proj, attention.v_proj),
@@ -80,8 +82,10 @@ class LeanBody:
     lean = True
 
     def __init__(self, network: Any):
-        inner, config = network.model, network.config
-        self.heads, self.kv_heads = (config.num_attention_heads, config.num_key_value_heads)
+        inner = network.model
+        config = network.config
+        self.heads = config.num_attention_heads
+        self.kv_heads = config.num_key_value_heads
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.eps = config.rms_norm_eps
         self.embed = inner.embed_tokens.weight
@@ -145,7 +149,8 @@ class LeanBody:
         turned_first = first * cos - second * sin
         turned_second = second * cos + first * sin
         both = torch.cat([turned_first, turned_second], -1)
-        query, key = both.transpose(1, 2).split([self.heads, self.kv_heads], 1)
+        by_head = both.transpose(1, 2)
+        query, key = by_head.split([self.heads, self.kv_heads], 1)
         value = heads[:, :, turned:].transpose(1, 2)
         keys, values = cache.update(key, value, index)
         group = self.heads // self.kv_heads

@@ -61,7 +61,9 @@ class Projection:
     def _few(self, x: Tensor) -> Tensor:
         two = x.expand(2, -1).contiguous()
         found = (self.weight @ two.T).T[: len(x)]
-        return found.contiguous() if self.bias is None else found + self.bias
+        if self.bias is None:
+            return found.contiguous()
+        return found + self.bias
 
     def _many(self, x: Tensor) -> Tensor:
         count = len(x)
@@ -120,7 +122,9 @@ class Network(LanguageModel):
         """The number format of its products. On a CPU the kernels of packed weights round to
         bfloat16, whatever the format of the activations; how, depends on the processor.
         """
-        return torch.bfloat16 if self.quantised and self.device.type == "cpu" else self.dtype
+        if self.quantised and self.device.type == "cpu":
+            return torch.bfloat16
+        return self.dtype
 
     @property
     def kept(self) -> Tensor | None:
@@ -141,19 +145,22 @@ class Network(LanguageModel):
         visible: Tensor | None = None,
     ) -> Tensor:
         """Hidden states [batch, n, d] of tokens (`LanguageModel.forward`)."""
-        past, n = cache.length, tokens.shape[1]
+        past = cache.length
+        n = tokens.shape[1]
+        tokens = tokens.to(self.device, non_blocking=True)
         if positions is None:
             positions = torch.arange(past, past + n, device=self.device)
         positions = positions.to(self.device, non_blocking=True)
+        extra = {"output_hidden_states": True} if self.taps else {}
         out = self.body(
-            input_ids=tokens.to(self.device, non_blocking=True),
+            input_ids=tokens,
             attention_mask=self._mask(visible, n, past),
             past_key_values=cache,
             use_cache=True,
             position_ids=positions.expand(tokens.shape),
-            **({"output_hidden_states": True} if self.taps else {}),
+            **extra,
         )
-        if self.taps:
+        if self.taps:  # what a trained head reads
             self.features = torch.cat([out.hidden_states[tap] for tap in self.taps], -1)
         cache.length = past + n
         self.passes += 1
@@ -180,7 +187,9 @@ class Network(LanguageModel):
     @torch.inference_mode()
     def kept_logits(self, hidden: Tensor) -> Tensor:
         """float32 logits [..., K] of the tokens of `kept`; of all, if it is None."""
-        return self.logits(hidden) if self.kept is None else self.head.kept_logits(hidden).float()
+        if self.kept is None:
+            return self.logits(hidden)
+        return self.head.kept_logits(hidden).float()
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:

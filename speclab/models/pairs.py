@@ -39,7 +39,8 @@ def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int
     """
     folder = check_spec(target, context, "target")  # both before either is loaded
     of_draft = check_spec(draft, context, "draft")
-    folder, of_draft = folder.with_weights(target), of_draft.with_weights(draft)
+    folder = folder.with_weights(target)
+    of_draft = of_draft.with_weights(draft)
     first = _load(target, folder, context, packed)
     tokenizer = folder.tokenizer
     stops = folder.stop_ids(tokenizer)
@@ -52,7 +53,13 @@ def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int
     facts = {"target": model_facts(target, first), "draft": model_facts(draft, second)}
     drafting = second if second.by_start else joined(second, facts, tokenizer, first.vocab)
     first.vocab = drafting.vocab
-    _check_stops(folder, stops, first.vocab)
+    # a stop id that is not shared would never occur, and no text would end
+    if beyond := [stop for stop in stops if stop not in range(first.vocab)]:
+        raise ValueError(
+            f"{folder.path}: its texts end with token id {beyond[0]!r} (eos_token_id), which is "
+            f"not among the {first.vocab} ids that both models share; use a draft with this id, or "
+            "correct generation_config.json"
+        )
     facts["draft"]["tokens_said"] = drafting.tokens_said
     if drafting is not second:  # translated
         facts["draft"]["own_vocabulary"] = second.vocab
@@ -90,7 +97,8 @@ def _load(spec: ModelSpec, folder: ModelFolder, context: int, packed: int) -> Ne
     device = device_of(spec)
     dtype = getattr(torch, spec.dtype_on(device.type))
     # float32 doubles weights of 16 bits, and on a CPU `Projection` keeps a second layout
-    need = folder.bytes * (1 + (dtype == torch.float32)) / 1e9
+    copies = 1 + (dtype == torch.float32)
+    need = copies * folder.bytes / 1e9
     free = free_bytes(device) / 1e9
     if need > free:
         raise ValueError(
@@ -121,14 +129,23 @@ def model_of(
 
     folder: where it was loaded from, if it was. dtype: of its activations (default: its weights').
     """
-    head = network.get_output_embeddings()
+    # the output layer with fixed weights, in the kit's faster form if there is one
+    own = head = network.get_output_embeddings()
+    if isinstance(own, trimmed.TrimmedHead):
+        head = copy.copy(own)  # the network's own stays as it is
+        head.product = Projection(own.weight)
+    elif type(own) is torch.nn.Linear:
+        head = Projection(own.weight, own.bias)
+    # the class of the quantised layers, or else of the plain layers
+    names = (type(module).__name__ for module in network.modules())
+    linear = {name for name in names if "Linear" in name}
     model = Network(
         body=LeanBody(network) if is_supported(network) else network.get_decoder(),
-        head=_frozen(head),
-        vocab=head.out_features,
+        head=head,
+        vocab=own.out_features,
         dtype=dtype or network.dtype,
         device=network.device,
-        kernel=_kernel(network),
+        kernel="+".join(sorted(linear - {"Linear"} or linear)),
         network=network,
         folder=folder,
     )
@@ -142,7 +159,10 @@ def model_of(
 def device_of(spec: ModelSpec) -> torch.device:
     """The device of a model. ValueError for a GPU that this machine does not have."""
     there = torch.cuda.device_count()
-    device = torch.device({"auto": "cuda" if there else "cpu"}.get(spec.device, spec.device))
+    name = spec.device
+    if name == "auto":
+        name = "cuda" if there else "cpu"
+    device = torch.device(name)
     if device.type == "cpu":
         return device
     index = device.index or 0  # with no index GPTQModel would spread the layers over all GPUs
@@ -176,11 +196,12 @@ def _load_quantised(
 
     kernel = BACKEND("auto" if backend == "auto" else f"gptq_{backend}")
     place = str(folder.path)
-    network = GPTQModel.load(
+    loaded = GPTQModel.load(
         place, device=str(device), backend=kernel, dtype=dtype, trust_remote_code=False
-    ).model
+    )
     held = folder.shapes.keys()
-    return network, [min(names) for names in _needed(network) if not held & names]
+    missing = [min(names) for names in _needed(loaded.model) if not held & names]
+    return loaded.model, missing
 
 
 def _needed(network: Any) -> list[set[str]]:
@@ -219,16 +240,8 @@ def _load_plain(
         ignore_mismatched_sizes=True,  # else the error does not name the weight
     )
     network, info = loaded
-    return network, [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
-
-
-def _frozen(head: Any) -> Any:
-    """An output layer with fixed weights, in the kit's faster form if there is one."""
-    if isinstance(head, trimmed.TrimmedHead):
-        head = copy.copy(head)  # the network's own stays as it is
-        head.product = Projection(head.weight)
-        return head
-    return Projection(head.weight, head.bias) if type(head) is torch.nn.Linear else head
+    mismatched = [entry[0] for entry in info["mismatched_keys"]]
+    return network, [*info["missing_keys"], *mismatched]
 
 
 # ---- are its probabilities the model's own? ------------------------------------------------------
@@ -240,20 +253,23 @@ def check_model(model: Network, context: int = 0, packed: int = PACKED) -> None:
     of `context` tokens and passes that add `packed` tokens.
     """
     root, left, right = probe_tokens(model)
-    network, enlarged = model.network, list[Tensor]()
+    network = model.network
+    enlarged: list[Tensor] = []
     name = str(model.folder.path) if model.folder else type(network).__name__
 
     # the whole network along two paths, with the numbers of its output layer made large, so that a
     # cap on logits shows
     def enlarge(_module: Any, _given: Any, out: Tensor) -> Tensor:
-        enlarged.append(SCALE / out.where(out.isfinite(), 0).abs().max())
+        largest = out.where(out.isfinite(), 0).abs().max()
+        enlarged.append(SCALE / largest)
         return out * enlarged[0]
 
     paths = torch.tensor([[root, left], [root, right]], device=model.device)
     # the same paths as a packed tree over a cached root, with more leaves than attention sees at
     # once, each of which sees the root and itself
     windows = [size for entry, size in limits(model.config).items() if WINDOW.search(entry)]
-    many = 1 + max([size for size in windows if size < context + packed], default=0) // 2
+    widest = max([size for size in windows if size < context + packed], default=0)
+    many = 1 + widest // 2
     leaves = torch.tensor([many * [left, right]])
     sees = over_trunk(1, torch.eye(2 * many, dtype=torch.bool))
     cache = model.cache()
@@ -263,8 +279,9 @@ def check_model(model: Network, context: int = 0, packed: int = PACKED) -> None:
             alone = network(input_ids=paths).logits[:, -1].float()
         model.forward(torch.tensor([[root]]), cache)
         hidden = model.forward(leaves, cache, torch.ones_like(leaves[0]), sees)
-    ends = torch.cat([hidden[0, :2], hidden[0, -2:]])
-    packed_logits = enlarged[0] * model.head(ends).float().view(2, *alone.shape)
+    first_and_last = torch.cat([hidden[0, :2], hidden[0, -2:]])
+    of_leaves = model.head(first_and_last).float()
+    packed_logits = enlarged[0] * of_leaves.view(2, *alone.shape)
     check_same(name, packed_logits, alone, model.computes)
 
 
@@ -281,7 +298,8 @@ def check_head(model: Network) -> None:
         model.forward(torch.tensor([[left, root]]), cache)
         sees = over_trunk(2, torch.eye(len(siblings), dtype=torch.bool))
         places = torch.full((len(siblings),), 2)
-        return model.logits(model.forward(torch.tensor([siblings]), cache, places, sees)[0])
+        hidden = model.forward(torch.tensor([siblings]), cache, places, sees)
+        return model.logits(hidden[0])
 
     alone = torch.cat([scored(left), scored(right)])
     check_same(str(model.folder.path), scored(left, right), alone, model.dtype)
@@ -339,31 +357,15 @@ def joined(draft: Network, facts: Facts, tokenizer: Any, vocab: int) -> Language
     return TranslatedModel(draft, spelled, common)
 
 
-def _check_stops(folder: ModelFolder, stops: frozenset[int], shared: int) -> None:
-    """ValueError for a stop id that is not shared: it would never occur, and no text would end."""
-    if beyond := [stop for stop in stops if stop not in range(shared)]:
-        raise ValueError(
-            f"{folder.path}: its texts end with token id {beyond[0]!r} (eos_token_id), which is "
-            f"not among the {shared} ids that both models share; use a draft with this id, or "
-            "correct generation_config.json"
-        )
-
-
 # ---- facts ---------------------------------------------------------------------------------------
-
-
-def _kernel(network: Any) -> str:
-    """Class of the quantised layers, or else of the plain layers."""
-    names = (type(module).__name__ for module in network.modules())
-    linear = {name for name in names if "Linear" in name}
-    return "+".join(sorted(linear - {"Linear"} or linear))
 
 
 def parameter_count(network: Any) -> int:
     """Parameters as if unquantised: a packed layer counts as inputs times outputs."""
-    plain = sum(p.numel() for p in network.parameters())
-    packed = [m for m in network.modules() if hasattr(m, "qweight")]
-    return plain + sum(m.in_features * m.out_features for m in packed)
+    plain = [p.numel() for p in network.parameters()]
+    layers = [m for m in network.modules() if hasattr(m, "qweight")]
+    packed = [m.in_features * m.out_features for m in layers]
+    return sum(plain) + sum(packed)
 
 
 def model_facts(spec: ModelSpec, model: Network) -> dict:

@@ -45,7 +45,17 @@ def check_usable(config: Facts, context: int = 0) -> str:
             "weights and those packed by 'gptq'; use another form of this model"
         )
     settings = read_config(config.get(OF_HEAD, {}) if head else config)
-    name = f"{head} head" if head else _check_architecture(settings, config)
+    name = f"{head} head"
+    if not head:
+        from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+        network: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(settings)]
+        name = network.__name__
+        if reason := next(_reasons(network, settings, bool(packing)), ""):
+            raise ValueError(
+                f"the kit cannot use {name} with this config.json: {reason}; use another model "
+                f"({LIST})"
+            )
     allowed = limits(settings)
     for entry, most in allowed.items():
         if most < context:
@@ -54,7 +64,8 @@ def check_usable(config: Facts, context: int = 0) -> str:
                 "(max_prompt_tokens + max_new_tokens + depth); lower one of these, or use another "
                 "model"
             )
-    return name + "".join(f", {most:,} positions ({entry})" for entry, most in allowed.items())
+    positions = [f"{most:,} positions ({entry})" for entry, most in allowed.items()]
+    return ", ".join([name, *positions])
 
 
 def read_config(config: Facts) -> Any:
@@ -64,32 +75,19 @@ def read_config(config: Facts) -> Any:
     from transformers import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    kind, apart = str(config.get("model_type")), ("dtype", "torch_dtype", "quantization_config")
+    kind = str(config.get("model_type"))
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         raise ValueError(
             f"transformers {version('transformers')} has no causal language model for "
             f"model_type={kind!r} in its config.json; use another model ({LIST})"
         )
+    apart = "dtype", "torch_dtype", "quantization_config"
+    settings = {name: value for name, value in config.items() if name not in apart}
     try:
-        return CONFIG_MAPPING[kind].from_dict({k: v for k, v in config.items() if k not in apart})
+        return CONFIG_MAPPING[kind].from_dict(settings)
     except Exception as error:  # each architecture checks its settings in its own way
         said = one_line(f"{type(error).__name__}: {error}")[:300]
         raise ValueError(f"its config.json cannot be used ({said}); {MEND}") from None
-
-
-def _check_architecture(settings: Any, config: Facts) -> str:
-    """The class of a model. ValueError if the kit cannot use it."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
-
-    network: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(settings)]
-    packed = bool(config.get("quantization_config"))
-    if reason := next(_reasons(network, settings, packed), ""):
-        raise ValueError(
-            f"the kit cannot use {network.__name__} with this config.json: {reason}; use another "
-            f"model ({LIST})"
-        )
-    name: str = network.__name__
-    return name
 
 
 def _reasons(network: Any, config: Any, packed: bool) -> Iterator[str]:
@@ -101,9 +99,10 @@ def _reasons(network: Any, config: Any, packed: bool) -> Iterator[str]:
         value = getattr(text, name, None)
         if value is True or value not in (None, False, 1):
             yield f"{reason} ({name}={value})"
-    kinds = {kind for name in LAYERS for kind in getattr(text, name, None) or ()} - ATTENTION
-    if kinds or network._is_stateful:
-        kind = min(kinds, default="recurrent")
+    kinds = {kind for name in LAYERS for kind in getattr(text, name, None) or ()}
+    others = kinds - ATTENTION
+    if others or network._is_stateful:
+        kind = min(others, default="recurrent")
         yield f"only attention can forget rejected tokens, and it has layers of the kind {kind!r}"
     if not packed and not network._supports_sdpa:
         yield "transformers has no sdpa attention for it"

@@ -30,9 +30,12 @@ def _pass(model: LanguageModel, cache: KVCache, tokens: Tensor) -> None:
     """A pass over tokens [n] after the cached ones, with all their logits: each after the one
     before, and for a head each after the cached ones, as it drafts a level of a tree.
     """
-    context, n = cache.length, len(tokens)
-    visible = over_trunk(context, torch.eye(n, dtype=torch.bool)) if model.by_start else None
-    model.logits(model.forward(tokens[None], cache, visible=visible))
+    context = cache.length
+    visible = None
+    if model.by_start:
+        visible = over_trunk(context, torch.eye(len(tokens), dtype=torch.bool))
+    hidden = model.forward(tokens[None], cache, visible=visible)
+    model.logits(hidden)
     cache.crop(context)
 
 
@@ -44,18 +47,22 @@ def pass_times(
     Every repeat runs all cases in a new random order: in a fixed order a case would always meet the
     same cold or warm cache.
     """
+    # a text of tokens in a row, and the passes over it
     longest = max(sizes)
-    tokens = torch.arange(5, 5 + max(context + 1, longest)) % pair.vocab
-    caches = prefill(pair, tuple(tokens[: context + 1].tolist()), longest)
+    count = max(context + 1, longest)
+    tokens = torch.arange(5, 5 + count) % pair.vocab
+    text = tokens[: context + 1].tolist()
+    caches = prefill(pair, tuple(text), longest)
     models = zip(("target", "draft"), (pair.target, pair.draft), caches, strict=True)
     cases = [
         (name, n, model.device, partial(_pass, model, cache, tokens[:n]))
         for name, model, cache in models
         for n in sizes
     ]
-    for *_, work in cases:
+    for *_, work in cases:  # warm-up
         work(), work()
-    rows, rng = [], np.random.default_rng(0)
+    rows = []
+    rng = np.random.default_rng(0)
     for repeat in range(repeats):
         for i in rng.permutation(len(cases)):
             name, n, device, work = cases[i]
@@ -67,7 +74,8 @@ def costs_of(times: pd.DataFrame) -> Costs:
     """Medians of `pass_times` as Costs."""
     median = times.groupby(["n", "model"])["ms"].median().unstack()
     one = float(median["target"].iloc[0])
-    draft, verify = (tuple((median[model] / one).tolist()) for model in ("draft", "target"))
+    ratios = median / one
+    draft, verify = (tuple(ratios[model].tolist()) for model in ("draft", "target"))
     return Costs(one, tuple(map(int, median.index)), draft, verify)
 
 
@@ -88,14 +96,18 @@ def decoded_speed(
     """
     rows = []
     methods = {PLAIN: NO_DRAFT} | dict(shapes)
-    room = max_new_tokens + max(shape.room for shape in methods.values())
+    drafted = max(shape.room for shape in methods.values())
+    room = max_new_tokens + drafted
     turns = product(range(-1, repeats), enumerate(prompts))  # repeat -1 warms up
     for repeat, (number, prompt) in turns:
         new = max_new_tokens if repeat >= 0 else min(8, max_new_tokens)
         if repeat < 0 < number:
             continue
         caches = prefill(pair, prompt.ids, room)  # the same for all methods
-        for method in list(methods)[:: 1 if (repeat + number) % 2 == 0 else -1]:
+        order = [*methods]
+        if (repeat + number) % 2:
+            order.reverse()
+        for method in order:
             if method == PLAIN:
                 counts = _plain_counts(pair, prompt, new, caches[0])
             else:
@@ -163,7 +175,8 @@ def drawn_seconds(speeds: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
     total = [np.median(seconds, axis=1).sum(axis=0)]
     for weight in prompts.weights[1:]:
         drawn = rng.integers(0, repeats, max(repeats - 1, 1))
-        total.append(weight @ np.median(seconds[:, drawn], axis=1))
+        of_prompts = np.median(seconds[:, drawn], axis=1)
+        total.append(weight @ of_prompts)
     return pd.DataFrame(total, columns=wide.columns)
 
 
@@ -204,8 +217,9 @@ class Measured:
         """
         first, *later = (bare_costs(costs_of(times), self.shapes) for times in self.rounds)
         costs, least = add_loop(costs_of(self.times), self.blocks, self.shapes)
-        change = max((each / first - 1).abs().max() for each in later)
-        return replace(costs, drift=float(max(change, -least)))
+        changes = [(each / first - 1).abs().max() for each in later]
+        drift = max(*changes, -least)
+        return replace(costs, drift=float(drift))
 
     @property
     def by_round(self) -> tuple[Costs, ...]:

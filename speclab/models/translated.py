@@ -58,10 +58,14 @@ class TranslatedModel(LanguageModel):
     alone = True
 
     def __init__(self, inner: LanguageModel, spelled: Spelling, common: dict[int, int]):
-        self.inner, self.spelled = inner, spelled
-        self.vocab, self.dtype, self.device = len(spelled), inner.dtype, inner.device
+        self.inner = inner
+        self.spelled = spelled
+        self.vocab = len(spelled)
+        self.dtype = inner.dtype
+        self.device = inner.device
         self.folder = getattr(inner, "folder", None)  # where it was loaded from, if it was
-        self.positions, self.quantised = inner.positions, inner.quantised
+        self.positions = inner.positions
+        self.quantised = inner.quantised
         places = sorted(common)
         self.common = torch.tensor(places, device=self.device)
         self.own = torch.tensor([common[place] for place in places], device=self.device)
@@ -89,7 +93,8 @@ class TranslatedModel(LanguageModel):
         [text] = tokens.tolist()
         pieces = [self.spelled[token] for token in text]
         sizes = [len(one) for one in pieces]
-        own = torch.tensor([[piece for one in pieces for piece in one]])
+        in_a_row = [piece for one in pieces for piece in one]
+        own = torch.tensor([in_a_row])
         self.check_length(cache.own.length + own.shape[1])
         wide = places = None
         if visible is not None:
@@ -110,7 +115,8 @@ class TranslatedModel(LanguageModel):
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 logits over the target's ids: -inf for all but the common tokens."""
         said = self.kept_logits(hidden)
-        logits = said.new_full((*said.shape[:-1], self.vocab), -torch.inf)
+        shape = *said.shape[:-1], self.vocab
+        logits = said.new_full(shape, -torch.inf)
         return logits.index_copy_(-1, self.common, said)
 
 
@@ -118,10 +124,12 @@ def _widened(visible: Tensor, before: Sequence[int], sizes: Sequence[int]) -> Te
     """A mask [n, past + n] of the target's tokens as one of the draft's own tokens: a token's own
     tokens see those before them. before, sizes: own tokens of each cached and each new token.
     """
-    columns, rows = torch.tensor([*before, *sizes]), torch.tensor(sizes)
+    columns = torch.tensor([*before, *sizes])
+    rows = torch.tensor(sizes)
     wide = visible.repeat_interleave(columns, 1).repeat_interleave(rows, 0)
     itself = torch.arange(len(sizes)).repeat_interleave(rows)
     count = len(itself)
     later = torch.ones(count, count, dtype=torch.bool).triu(1)
-    wide[:, -count:] &= ~((itself[:, None] == itself) & later)
+    is_same_token = itself[:, None] == itself
+    wide[:, -count:] &= ~(is_same_token & later)
     return wide

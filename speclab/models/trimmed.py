@@ -49,7 +49,8 @@ class TrimmedHead(torch.nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states [..., width]."""
         said = self.kept_logits(hidden)
-        logits = said.new_full((*said.shape[:-1], self.out_features), -torch.inf)
+        shape = *said.shape[:-1], self.out_features
+        logits = said.new_full(shape, -torch.inf)
         return logits.index_copy_(-1, self.kept, said)
 
 

@@ -26,7 +26,8 @@ def kind_of(tokenizer: Any, which: str) -> str:
 
 def tokens_of(tokenizer: Any, kind: str) -> tuple[dict[str, int], dict[str, int]]:
     """Ids by token, as the tokenizer's model writes tokens; ids of special tokens by their text."""
-    ordinary, special = dict[str, int](), dict[str, int]()
+    ordinary: dict[str, int] = {}
+    special: dict[str, int] = {}
     added = tokenizer.added_tokens_decoder
     for token, place in tokenizer.get_vocab().items():
         if place not in added:
@@ -60,27 +61,29 @@ def spelling_of(
     differ = target.get_vocab().items() ^ draft.get_vocab().items()
     if all(place >= min(sizes) for _, place in differ):
         return None
-    kind, other = kind_of(target, "target"), kind_of(draft, "draft")
+    kind = kind_of(target, "target")
+    other = kind_of(draft, "draft")
     if kind != other:
         raise ValueError(
             f"the target's tokenizer is {kind}, the draft's {other}: their tokens cannot be "
             "compared by their bytes; use a draft of the target's kind"
         )
+    # tokens that both have; a tokenizer can name ids that its model lacks
     ordinary, special = tokens_of(target, kind)
-    pairs = [
-        (place, own[token])
-        for tokens, own in zip((ordinary, special), tokens_of(draft, kind), strict=True)
-        for token, place in tokens.items()
-        if token in own
-    ]
-    # a tokenizer can name ids that its model lacks
-    common = {place: own for place, own in pairs if place < sizes[0] and own < sizes[1]}
+    common = {}
+    for tokens, ids in zip((ordinary, special), tokens_of(draft, kind), strict=True):
+        for token, place in tokens.items():
+            own = ids.get(token, sizes[1])
+            if place < sizes[0] and own < sizes[1]:
+                common[place] = own
     if not common:
         raise ValueError(
             "target and draft have no token in common, so the draft can propose nothing; use a "
             "draft of the target's family"
         )
-    spelled: list[tuple[int, ...]] = [(draft.eos_token_id or 0,)] * sizes[0]
+    # the others are spelled with several of the draft's ids
+    nothing = (draft.eos_token_id or 0,)
+    spelled: list[tuple[int, ...]] = [nothing] * sizes[0]
     spell = draft.backend_tokenizer.model.tokenize
     for token, place in ordinary.items():
         if place < sizes[0]:  # bytes that the draft lacks are left out, as its tokenizer does

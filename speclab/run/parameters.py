@@ -18,41 +18,21 @@ from speclab.study.reading import near
 
 OF_PAIR = ("profile", "overrides")  # they are checked as a profile, not here
 LINE = re.compile(r"^(\w+): \w+ = (.+?)(?:  # ([^;\n]*).*)?$", re.MULTILINE)
-# what to do instead of parameters that notebooks do not have or no longer have
-GONE = {
-    "it chooses the pair: pass it as --profile and --set": "profile overrides",
-    "a test holds the decoder equal to the replay": "decoded_gammas decoded_prompts",
-    "notebook 10 measures time": "decoded_gamma decoded_prompts_per_domain decoded_tokens rounds "
-    "pass_repeats pass_tries new_tokens check_prompts check_repeats probes probe_prompts",
-    "notebook 10 shows batches": "batches streams mix load requests",
-    "the article's numbers stand in notebooks 08 and 11": "article_int4 article_cost",
-    "use n_bins": "bins",
-    "bins of entropy are no longer shown": "entropy_bins",
-    "notebook 13 reads all public runs": "public_runs",
-    "drift along the log is a table": "parts",
-    "use gammas": "tried",
-    "notebook 09 compares four policies": "dynamic cost_margin router",
-    "use wanted": "wanted_overlap",
-    "notebook 07 makes no class by a cut; cuts sets the surface": "sure",
-    "notebook 08 shows three depths": "deepest",
-    "notebook 11 judges no claim about costs": "cs slopes",
-    "notebook 11 reads no records of the authors": "author_records",
-    "use max_gamma": "largest_gamma",
-    "intervals are 95 % intervals": "level",
-}
-WHY_GONE = {name: why for why, names in GONE.items() for name in names.split()}
+# parameters that notebooks no longer have; CHANGELOG.md says what there is instead
+GONE = re.compile(
+    r"decoded_\w+|rounds|pass_(repeats|tries)|new_tokens|check_(prompts|repeats)|probe_prompts"
+    r"|probes|batches|streams|mix|load|requests|article_(int4|cost)|bins|entropy_bins|public_runs"
+    r"|parts|tried|dynamic|cost_margin|router|wanted_overlap|sure|deepest|cs|slopes|author_records"
+    r"|largest_gamma|level"
+)
+OF_GONE = "notebooks no longer have it (see CHANGELOG.md)"
 
 
 def cells_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
-    """(kind, text, tags) of every cell of a notebook, which may be its .py."""
-    if notebook.suffix == ".py":
-        import jupytext  # lazy: takes a second
-
-        book = jupytext.read(notebook)
-    else:
-        book = read_json(notebook, "`make notebooks` writes it from its .py")
+    """(kind, text, tags) of every cell of a notebook."""
+    book = read_json(notebook, "`make notebooks` writes it from its .py")
     return [
-        (cell["cell_type"], "".join(cell["source"]).strip(), cell["metadata"].get("tags", []))
+        (cell["cell_type"], "".join(cell["source"]), cell["metadata"].get("tags", []))
         for cell in book["cells"]
     ]
 
@@ -73,26 +53,26 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
     """Raise ValueError for an unknown parameter; papermill only warns."""
     for name in given:
         if name not in known:
-            raise ValueError(f"parameter {name!r}: {WHY_GONE.get(name) or near(name, known)}")
+            why = OF_GONE if GONE.fullmatch(name) else near(name, known)
+            raise ValueError(f"parameter {name!r}: {why}")
 
 
-def of_profile(profile: Profile, path: Path, known: Iterable[str]) -> Facts:
-    """The values that a profile gives to parameters of a notebook. Those that are GONE are reported
-    and left out. Raises ValueError for names of notebooks that the kit does not have.
+def values_of(
+    profile: Profile, path: Path, of_call: Facts, known: Mapping[str, tuple[Any, str]]
+) -> Facts:
+    """The values of parameters of a notebook that a profile and the call give; the call goes first.
+    Those of the profile that are GONE are reported and left out.
+
+    Raises ValueError for an unknown name, also of a notebook, and for a value that has another type
+    than the default, or is not allowed.
     """
     given: Facts = {}
     for notebook, values in profile.notebooks.items():
         given |= values if chosen([notebook], ROOT) == [path] else {}
-    for name in given.keys() & WHY_GONE.keys() - known:
-        notice(f"{profile.name}: {path.stem}: {name!r} is ignored: {WHY_GONE[name]}")
+    for name in filter(GONE.fullmatch, given.keys() - known):
+        notice(f"{profile.name}: {path.stem}: {name!r} is ignored: {OF_GONE}")
         del given[name]
-    return given
-
-
-def check_values(given: Facts, known: Mapping[str, tuple[Any, str]]) -> None:
-    """Raise ValueError for an unknown name, and for a value that has another type than the default,
-    or is not allowed.
-    """
+    given |= of_call
     check_names(given, known)
     for name, value in given.items():
         usual, allowed = known[name]
@@ -100,6 +80,7 @@ def check_values(given: Facts, known: Mapping[str, tuple[Any, str]]) -> None:
             raise ValueError(
                 f"parameter {name}={brief(value)}: allowed is {allowed}, in the form of {usual!r}"
             )
+    return given
 
 
 def is_allowed(value: Any, usual: Any, allowed: str) -> bool:

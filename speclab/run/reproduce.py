@@ -84,14 +84,14 @@ def last_stamp(call: Call, name: str) -> Any:
 
 def is_current(call: Call, notebook: Notebook) -> Any:
     """Whether another run of a notebook would end alike, which is then printed: its inputs are the
-    same, and its page and figures are there, or what it needs is still missing.
+    same, and its figures are there, or what it needs is still missing.
     """
     name = notebook.path.stem
-    stamp, page = last_stamp(call, name), call.build / f"{name}.ipynb"
+    stamp = last_stamp(call, name)
     if not stamp or stamp.digest != notebook.stamp["digest"]:
         return False
     ends_alike = {
-        DONE: page.is_file() and kit.drawn_in(call.figures, name).is_dir(),
+        DONE: kit.drawn_in(call.figures, name).is_dir(),
         NEEDS_MODELS: pair.missing(call.profile),
         LEFT_OUT: True,
     }.get(stamp.status)
@@ -149,8 +149,7 @@ def open_run(
     # each notebook's values, whether the study has enough for it, and what its outcome depends on
     for path, allowed in known.items():
         own = {name: value for name, value in of_call.items() if name in allowed}
-        given = parameters.of_profile(settings, path, allowed) | own  # the call goes first
-        parameters.check_values(given, allowed)
+        given = parameters.values_of(settings, path, own, allowed)
         if reason := kit.lacks(path.stem, settings, given.get(JUDGED, 0)):
             tell(path.stem, LEFT_OUT, reason)
             continue
@@ -204,12 +203,10 @@ def record_missing(call: Call, notebooks: Sequence[Notebook], at_once: int) -> N
     """
     asked = runs_asked(call.profile, [notebook.path for notebook in notebooks])
     missing = [run.kind for run in asked if not (run.here or run.refused)]
-    process = get_context("spawn").Process
-    children = [
-        process(target=record_kinds, args=(call.profile, kinds, at_once), daemon=True)
-        for start in range(at_once)
-        if (kinds := missing[start::at_once])
-    ]
+    children = []
+    for start in range(min(at_once, len(missing))):
+        args = call.profile, missing[start::at_once], at_once
+        children.append(get_context("spawn").Process(target=record_kinds, args=args, daemon=True))
     for child in children:
         child.start()
     for child in children:
@@ -289,7 +286,7 @@ def run_all(call: Call, notebooks: Sequence[Notebook], at_once: int) -> list[str
 def reproduce(call: Call, workers: int = 2) -> int:
     """Run the notebooks that are not up to date, and write the report. Returns 0, or 1 if a
     notebook failed. workers: notebooks at once; 1 if there is a GPU, whose memory may hold only one
-    pair. ValueError: no notebook to run, or one whose .ipynb, which runs, and .py differ.
+    pair. The .ipynb runs, not its .py. ValueError: no notebook to run.
     """
     from speclab.explore import page as explorer
     from speclab.run import pages, report
@@ -302,15 +299,6 @@ def reproduce(call: Call, workers: int = 2) -> int:
     new, index = call.build / "new", call.build / "index.html"
     with runs.locked(call.build.parent):  # two profiles may share a folder of figures
         stale = [notebook for notebook in call.notebooks if not is_current(call, notebook)]
-        # file times cannot show which twin was edited: a checkout or an autosave changes them
-        for path in (notebook.path for notebook in stale):
-            source, number = path.with_suffix(".py"), path.name[:2]
-            if source.is_file() and parameters.cells_of(source) != parameters.cells_of(path):
-                raise ValueError(
-                    f"{source} and {path.name} differ: `make notebooks NOTEBOOKS={number}` keeps "
-                    f"the .py and writes the .ipynb from it, `make sources NOTEBOOKS={number}` "
-                    "keeps the .ipynb"
-                )
         if stale:
             shutil.rmtree(new, ignore_errors=True)
             index.unlink(missing_ok=True)  # of older pages

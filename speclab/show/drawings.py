@@ -60,7 +60,8 @@ def draw_tree(frame: pd.DataFrame) -> Figure:
     for row in frame[1:].itertuples():
         likely[row.node] = likely[row.parent] * row.q
     # a node is never likelier than its parent, so every kept node has its parent
-    shown = frame[frame["depth"] < int(figures.width() / LEVEL)]
+    deepest = int(figures.width() / LEVEL)
+    shown = frame[frame["depth"] < deepest]
     shown = shown.assign(likely=shown["node"].map(likely))
     shown = shown.sort_values(["accepted", "likely"], ascending=False, kind="stable")
     shown = shown.head(MOST_NODES + 1).sort_index()
@@ -68,15 +69,23 @@ def draw_tree(frame: pd.DataFrame) -> Figure:
     levels = int(shown["depth"].max()) + 1
     # q and p under each other where a level is narrow
     is_narrow = figures.width() / levels < 2 * LEVEL
-    tall = 0.6 + (0.6 if is_narrow else 0.46) * (max(places.values()) + 1)
-    figure, axes = figures.subplots(height=tall)
+    lowest = max(places.values())
+    row_height = 0.6 if is_narrow else 0.46
+    figure, axes = figures.subplots(height=0.6 + row_height * (lowest + 1))
+    # a box for each node, and a line from its parent
     for row in shown.itertuples():
-        text, face, look = visible(row.text, 8 if is_narrow else 14) or " ", "#EEEEEE", OFF_PATH
+        text = visible(row.text, 8 if is_narrow else 14) or " "
+        look = OFF_PATH
+        face = "#EEEEEE"
         if row.node:
+            face = "white"
+            if row.accepted:
+                look = ON_PATH
+                face = ACCEPTED.face
             between = "\n" if is_narrow else "  "
-            text = f"{text}\nq {row.q:.2f}{between}p {row.p:.2f}"
-            look, face = (ON_PATH, ACCEPTED.face) if row.accepted else (OFF_PATH, "white")
-            axes.plot([row.depth - 1, row.depth], [places[row.parent], places[row.node]], **look)
+            text += f"\nq {row.q:.2f}{between}p {row.p:.2f}"
+            ends = [places[row.parent], places[row.node]]
+            axes.plot([row.depth - 1, row.depth], ends, **look)
         weight = "bold" if look is ON_PATH else "normal"
         box = {"edgecolor": look["color"], "facecolor": face, "boxstyle": "round,pad=0.25"}
         box["linewidth"] = 0.75 * look["linewidth"]
@@ -84,7 +93,7 @@ def draw_tree(frame: pd.DataFrame) -> Figure:
         axes.text(row.depth, places[row.node], text, weight=weight, size=size, bbox=box, **WORDS)
     names = [f"depth {level}" if level else "context" for level in range(levels)]
     axes.set_xticks(range(levels), names)
-    axes.set(yticks=[], xlim=(-0.5, levels - 0.5), ylim=(max(places.values()) + 0.5, -0.5))
+    axes.set(yticks=[], xlim=(-0.5, levels - 0.5), ylim=(lowest + 0.5, -0.5))
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.grid(False)
@@ -97,13 +106,16 @@ def draw_tree(frame: pd.DataFrame) -> Figure:
 
 def _places(frame: pd.DataFrame) -> dict[int, float]:
     """A place per node: leaves one apart, in rank order, a parent in the middle of its children."""
-    children = frame[frame["node"] > 0].groupby("parent")["node"].agg(list)
+    drafted = frame[frame["node"] > 0]
+    children = drafted.groupby("parent")["node"].agg(list)
     places: dict[int, float] = {}
     leaves = itertools.count()
 
     def visit(node: int) -> float:
         below = [visit(child) for child in children.get(node, [])]
-        places[node] = float(np.mean(below or [next(leaves)]))
+        if not below:
+            below = [next(leaves)]
+        places[node] = float(np.mean(below))
         return places[node]
 
     visit(0)
@@ -118,12 +130,14 @@ def draw_relative(frame: pd.DataFrame, rows: str, columns: str, label: str) -> F
 
     narrow = figures.is_narrow()
     cells = Estimates(frame).wide(rows, columns, [] if narrow else None).set_index(rows)
-    ratios = frame.pivot(index=rows, columns=columns, values="estimate").loc[cells.index, [*cells]]
+    ratios = frame.pivot(index=rows, columns=columns, values="estimate")
+    ratios = ratios.loc[cells.index, [*cells]]
     figure, axes = figures.subplots(height=0.42 * len(cells) + 1.1)
     words = {"color": "black", "size": "small" if narrow else "x-small"}
+    in_two_lines = cells.replace(r" \[", "\n[", regex=True)
     seaborn.heatmap(
         np.log(ratios),
-        annot=cells.replace(r" \[", "\n[", regex=True),
+        annot=in_two_lines,
         annot_kws=words,
         fmt="",
         center=0,

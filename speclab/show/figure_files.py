@@ -45,13 +45,15 @@ def save_figure(
 
     tables.write_values(tables.flat(frame), folder, slug)
     _add_caption(folder / CAPTIONS, slug, caption)
-    said = f"{title or slug.replace('-', ' ')} ({folder.name}, {folder.parent.name})"
+    name = title or slug.replace("-", " ")
+    said = f"{name} ({folder.name}, {folder.parent.name})"
     for width, end in ((style.TWO_COLUMNS, ""), (style.ONE_COLUMN, COLUMN)):
         figure = draw_styled(draw, width, stamp)
         kinds = FORMATS if not end else ("pdf", "png")
         for kind in kinds:  # the PDF comes first
+            path = folder / f"{slug}{end}.{kind}"
             content = picture(figure, kind, said, caption)
-            written(folder / f"{slug}{end}.{kind}", lambda path, got=content: path.write_bytes(got))
+            written(path, lambda there, got=content: there.write_bytes(got))
             if kind == "pdf" and title:
                 with figures.styled(width):
                     figures.add_title(figure, title)
@@ -98,8 +100,9 @@ def picture(figure: "Figure", kind: str, title: str = "", subject: str = "") -> 
         "svg": {"Date": None, "Creator": None},
         "png": {"Software": None},
     }[kind]
-    described = {"Title": title, "Subject" if kind == "pdf" else "Description": subject}
-    metadata |= {name: text for name, text in described.items() if text and kind != "png"}
+    if kind != "png":
+        described = {"Title": title, "Subject" if kind == "pdf" else "Description": subject}
+        metadata |= {name: text for name, text in described.items() if text}
     file = io.BytesIO()
     with warnings.catch_warnings(), figures.styled(figure.get_figwidth()):
         warnings.simplefilter("ignore")  # `draw_styled` has reported them

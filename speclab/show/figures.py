@@ -88,7 +88,9 @@ def row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Se
     """A figure with panels side by side. If it is narrow, they are stacked, and four of them stand
     two by two.
     """
-    wide = count if not is_narrow() else 2 if count == 4 else 1
+    wide = count
+    if is_narrow():
+        wide = 2 if count == 4 else 1
     lines = count // wide
     tall = 0.75 * height * lines if is_narrow() else height
     figure, grid = subplots(lines, wide, height=tall, squeeze=False, **options)
@@ -114,7 +116,8 @@ def add_legend(figure: Figure) -> None:
         handle_of = dict(zip(labels, handles, strict=True)) | handle_of
     names = [wrapped(label, 0.8 * width()) for label in handle_of]
     # columns of equal width: a name, and room for its sign
-    columns = letters(width()) // (7 + max(map(len, names), default=0)) or 1
+    longest = max(map(len, names), default=0)
+    columns = letters(width()) // (7 + longest) or 1
     rows = -(-len(names) // columns)
     columns = -(-len(names) // max(rows, 1)) or 1
     figure.legend(handle_of.values(), names, loc="outside upper left", ncols=columns)
@@ -153,18 +156,14 @@ def looks_of(names: Iterable[Any], hue: str = "domain") -> dict[Any, dict[str, A
         ordered = [*style.OTHER_LOOKS, *style.DOMAIN_LOOKS]
     ordered.sort(key=lambda look: look in style.OF_TOKENS)
     free = cycle([look for look in ordered if look not in fixed])
-    return {
-        name: (style.SERIES.get(str(name)) or next(free)) | {"label": label_of(name)}
-        for name in names
-    }
-
-
-def label_of(name: Any) -> str:
-    """A name as a legend label. Matplotlib hides labels that start with an underscore, so a space
-    is put before it.
-    """
-    text = str(name)
-    return f"\N{HAIR SPACE}{text}" if text.startswith("_") else text
+    looks = {}
+    for name in names:
+        label = str(name)
+        look = style.SERIES.get(label) or next(free)
+        if label.startswith("_"):  # matplotlib would hide it
+            label = f"\N{HAIR SPACE}{label}"
+        looks[name] = look | {"label": label}
+    return looks
 
 
 def interval_bars(
@@ -185,10 +184,11 @@ def interval_bars(
     groups = pd.unique(frame[x]) if groups is None else groups
     looks = looks or looks_of(pd.unique(frame[hue]), hue)
     # all points of a group stand in half of its row
-    step = min(0.2, 0.5 / max(len(looks) - 1, 1))
+    gaps = len(looks) - 1
+    step = min(0.2, 0.5 / max(gaps, 1))
     for index, (name, look) in enumerate(looks.items()):
         rows = frame[frame[hue] == name]
-        offset = (index - (len(looks) - 1) / 2) * step
+        offset = (index - gaps / 2) * step
         place = pd.Index(groups).get_indexer(rows[x]) + offset
         value, low, high = rows[NUMBERS].to_numpy(float).T
         reach = np.clip([value - low, high - value], 0, None)
@@ -199,8 +199,11 @@ def interval_bars(
             axes.errorbar(place, value, yerr=reach, **points)
     # the names of the groups, and lines between neighbours
     ticks = axes.yaxis if horizontal else axes.xaxis
-    room = 0.3 * width() if horizontal else _room_under(axes.get_gridspec().ncols, len(groups))
-    ticks.set_ticks(range(len(groups)), labels=[wrapped(name, room) for name in groups])
+    room = 0.3 * width()
+    if not horizontal:
+        room = _room_under(axes.get_gridspec().ncols, len(groups))
+    labels = [wrapped(name, room) for name in groups]
+    ticks.set_ticks(range(len(groups)), labels=labels)
     ticks.grid(False)
     if horizontal:
         for line in range(1, len(groups)):
@@ -255,17 +258,23 @@ def facets(
     for name, values in only.items():
         frame = frame[frame[name].isin(list(values))]
     panels = pd.unique(frame[columns]) if columns else [""]
-    groups, series = pd.unique(frame[x]), looks_of(pd.unique(frame[hue]), hue)
+    groups = pd.unique(frame[x])
+    series = looks_of(pd.unique(frame[hue]), hue)
     marks = len(groups) * (len(series) if hue != x else 1)
     # panels side by side, as many as have room
     least = max(PANEL, 0.11 * marks) if kind == "points" else PANEL
-    wide = min(max(int((width() - 0.3) / least), 1), len(panels))
+    room = int((width() - 0.3) / least)
+    wide = min(max(room, 1), len(panels))
     lines = -(-len(panels) // wide)
     wide = -(-len(panels) // lines)
-    longest = max(len(word) for name in groups for word in str(name).split() or [""])
+    # bars, and points whose names are too long to stand under them, lie on their sides
+    words = " ".join(map(str, groups)).split()
+    longest = max(map(len, words), default=0)
     is_long = longest > letters(_room_under(wide, len(groups)))
     lying = kind == "bars" or (kind == "points" and is_long)
-    each = 0.6 + max(0.14 * marks, 0.35 * len(groups)) if lying else 1.6 if is_narrow() else 2.2
+    each = 1.6 if is_narrow() else 2.2
+    if lying:
+        each = 0.6 + max(0.14 * marks, 0.35 * len(groups))
     tall = each * lines + 0.3
     figure, grid = subplots(lines, wide, tall, squeeze=False, sharex=True, sharey=True)
     # a panel after the other, and nothing in the last places
@@ -275,7 +284,8 @@ def facets(
             interval_bars(part, axes, x, hue, lying, groups, series)
         else:
             lines_with_bands(part, axes, x, hue, series)
-        axes.set_title(wrapped(panel, (width() - 0.5) / wide - 0.1))
+        room_above = (width() - 0.5) / wide - 0.1
+        axes.set_title(wrapped(panel, room_above))
         for name, at in reference.items():
             draw = axes.axvline if lying else axes.axhline
             draw(at, color="black", linewidth=0.7, label=name or "_")
@@ -290,7 +300,7 @@ def facets(
     first.set(**{"xlim" if lying else "ylim": limits})
     if y.endswith(("(%)", "(points)")):
         axis = first.xaxis if lying else first.yaxis
-        axis.set_major_formatter(lambda value, _: f"{100 * value:.6g}".replace("-", "−"))
+        axis.set_major_formatter(_in_percent)
     is_number = pd.api.types.is_numeric_dtype(frame[x])
     x_label = x_label or AXIS_LABELS.get(x, x if is_number else "")
     under, beside = (y, x_label) if lying else (x_label, y)
@@ -298,6 +308,10 @@ def facets(
     for axes in grid[:, 0]:
         axes.set_ylabel(wrapped(beside, each - 0.4))
     return figure
+
+
+def _in_percent(value: float, _: int) -> str:
+    return f"{100 * value:.6g}".replace("-", "−")
 
 
 def _logarithmic(axes: Axes) -> None:

@@ -202,9 +202,12 @@ class Context:
         odd = [name for name in self.names if tables.format_sentence(name) != name]
         longest_first = sorted(odd, key=len, reverse=True)
         found = re.compile("|".join(["`[^`]*`", *map(re.escape, longest_first)]))
-        return found.sub(
-            lambda match: match[0] if match[0][0] == "`" else tables.format_sentence(match[0]), text
-        )
+
+        def as_it_is(match: re.Match) -> str:
+            is_code = match[0].startswith("`")
+            return match[0] if is_code else tables.format_sentence(match[0])
+
+        return found.sub(as_it_is, text)
 
     def compares(self, domains: Sequence[str]) -> bool:
         """Whether there are two domains or more to compare; if not, says so. domains: those with
@@ -225,7 +228,9 @@ class Context:
         significant digits.
         """
         for name, value in numbers.items():
-            self.numbers[name] = float(f"{value:.4g}") if isinstance(value, float) else value
+            if isinstance(value, float):
+                value = float(f"{value:.4g}")
+            self.numbers[name] = value
         self._write("numbers", self.numbers)
 
     def answer(self, text: str) -> None:
@@ -266,6 +271,7 @@ def start(
     limit_threads()
     if reason := lacks(notebook, settings, judged):
         raise ValueError(f"{notebook} {reason}")
+    # the head of the page: a place for the answer, the settings, warnings
     display(Markdown(PENDING), display_id=ANSWER)
     sizes = judged_sizes(settings, judged)
     if notebook[:2] not in WITHOUT_INTERVALS:
@@ -276,6 +282,7 @@ def start(
             f"GPTQModel is not installed, and the target of {settings.name} needs it. Run "
             "`python -m speclab hosted install --gptq` and restart the session."
         )
+    # the study's names, which sentences show as they are
     sets = [Path(source).stem for source in sets_asked(settings, sizes)]
     own = () if settings.prompts in HUB_SETS else profile_prompts(settings)
     names = (*sizes, *sets, *(prompt.prompt_id for prompt in own))
@@ -309,9 +316,11 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     from speclab.plain import DOMAINS
     from speclab.stats import MIN_PROMPTS
 
-    number, sizes = notebook[:2], judged_sizes(profile, judged)
+    number = notebook[:2]
+    sizes = judged_sizes(profile, judged)
     if number in WITHOUT_INTERVALS:
         return ""
+    # prompts: which domains, how many, how long their texts are
     if number in OF_THE_PAPER and set(sizes) != set(DOMAINS):
         return "needs the domains of the paper's claims, and these prompts have others"
     for name, least, count in (
@@ -320,6 +329,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     ):
         if count < least:
             return f"needs at least {least} {name} and has {count}"
+    # the draft, and the trees that are drawn from it
     draft = ModelFolder.here(profile.draft) if number in BY_POSITION else None
     if draft and draft.is_head:
         return (
@@ -339,9 +349,11 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
 
 def settings_of(profile: "Profile") -> str:
     """A line on how the texts were decoded, and what the intervals are."""
-    limits = [f"top-k = {profile.top_k}"] if profile.top_k else []
-    limits += [f"top-p = {profile.top_p:g}"] if profile.top_p < 1 else []
-    within = "".join(f", {limit}" for limit in limits)
+    within = ""
+    if profile.top_k:
+        within += f", top-k = {profile.top_k}"
+    if profile.top_p < 1:
+        within += f", top-p = {profile.top_p:g}"
     return (
         f"*Greedy texts (T = 0); where sampled texts are used, T = {profile.sampled_temperature:g}"
         f"{within}. Intervals: 95 % over prompts.*"
@@ -359,9 +371,14 @@ def few_prompts(sizes: Mapping[str, int]) -> None:
     few = {format_sentence(name): size for name, size in sizes.items() if size < stats.FEW_PROMPTS}
     if not few:
         return
-    least, most = min(few.values()), max(few.values())
-    number = counted(most, "prompt") if least == most else f"{least} to {most} prompts"
-    has = f"have only {number} each" if len(few) > 1 else f"has only {number}"
+    least = min(few.values())
+    most = max(few.values())
+    number = counted(most, "prompt")
+    if least < most:
+        number = f"{least} to {most} prompts"
+    has = f"has only {number}"
+    if len(few) > 1:
+        has = f"have only {number} each"
     said = f"**Few prompts**: {named([*few])} {has}."
     without = [domain for domain, size in few.items() if size < stats.MIN_PROMPTS]
     if len(without) < len(few):
@@ -435,8 +452,11 @@ def formats(pair: Mapping[str, Mapping]) -> str:
         kernel = "" if model["kernel"] == "Linear" else f" with the kernel {model['kernel']}"
         return f"{model['dtype']} on the {device}{kernel}"
 
-    target, draft = words(pair["target"]), words(pair["draft"])
-    return target if target == draft else f"{target}, the draft in {draft}"
+    target = words(pair["target"])
+    draft = words(pair["draft"])
+    if target == draft:
+        return target
+    return f"{target}, the draft in {draft}"
 
 
 def show_text(text: str) -> None:

@@ -74,7 +74,9 @@ def visible(text: str, most: int = WIDEST) -> str:
     only the last `most` characters are shown.
     """
     text = marked(text)
-    return text if len(text) <= most else "…" + text[1 - most :]
+    if len(text) <= most:
+        return text
+    return "…" + text[1 - most :]
 
 
 # ---- HTML ----------------------------------------------------------------------------------------
@@ -83,7 +85,8 @@ def visible(text: str, most: int = WIDEST) -> str:
 def _box(text: str, kind: str, title: str = "") -> str:
     style = BOX.format(**vars(LOOKS[kind]))
     hint = f' title="{html.escape(title)}"' if title else ""
-    return f'<span style="{style}"{hint}>{html.escape(text) or "&nbsp;"}</span>'
+    content = html.escape(text) or "&nbsp;"
+    return f'<span style="{style}"{hint}>{content}</span>'
 
 
 def render_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
@@ -122,13 +125,15 @@ def render_markdown(page: str) -> str:
         return page
     blocks = [TOKEN.sub(_as_code, block) for block in body.split(BAR)]
     tokens = re.sub("<[^>]*>", "", "┃ ".join(blocks))
-    return f"{html.unescape(tokens)}\n\n{MARKDOWN_LEGEND} {below.partition(' · ')[2][:-12]}."
+    _, _, numbers = below.removesuffix("</div></div>").partition(" · ")
+    return f"{html.unescape(tokens)}\n\n{MARKDOWN_LEGEND} {numbers}."
 
 
 def _as_code(match: re.Match) -> str:
     """A box as code, within ticks enough for those in it."""
     kind, text = match.groups()
-    ticks = "`" * (1 + max(map(len, re.findall("`*", text))))
+    longest = max(re.findall("`*", text), key=len)
+    ticks = f"{longest}`"
     pad = " " * ("`" in text)
     mark = {"recovered": "**", "bonus": "*"}.get(kind, "")
     return f"{mark}{ticks}{pad}{text}{pad}{ticks}{mark} "

@@ -63,22 +63,26 @@ def export_table(
     page = Path(folder) / f"{name}.tex"
     table = write_values(frame, folder, name)
     shown = flat(frame if cells is None else cells)
+    # the cells as text, columns of numbers on the right
     texts = pd.DataFrame(index=shown.index)
     for place, column in enumerate(shown):
         values = [_in_words(value, digits) or "--" for value in shown.iloc[:, place]]
-        texts.insert(place, str(column).replace("_", " "), values, allow_duplicates=True)
+        name_of_column = str(column).replace("_", " ")
+        texts.insert(place, name_of_column, values, allow_duplicates=True)
     columns = [texts.iloc[:, place] for place in range(texts.shape[1])]
     sides = ["r" if all(map(OF_NUMBERS.match, column)) else "l" for column in columns]
     is_long = len(shown) > MOST_ROWS
+    caption = caption or name.replace("-", " ")
     text = texts.to_latex(
         index=False,
         escape=True,
         column_format="".join(sides),
         longtable=is_long,
         position=None if is_long else "t",
-        caption=format_tex(caption or name.replace("-", " ")),
+        caption=format_tex(caption),
         label=f"tab:{label or name}",
     )
+    # what pandas does not write
     if is_wide:
         text = text.replace("{table}", "{table*}")
     for sign, command in SIGNS.items():
@@ -122,10 +126,13 @@ def markdown(frame: pd.DataFrame, digits: int = 3) -> str:
 
 def _cells(values: pd.Series, digits: int) -> list[str]:
     is_p = P_VALUE.fullmatch(str(values.name))
-    return [
-        "&lt; 0.001" if is_p and value < 0.001 else format_markdown(_in_words(value, digits))
-        for value in values
-    ]
+    cells = []
+    for value in values:
+        cell = format_markdown(_in_words(value, digits))
+        if is_p and value < 0.001:
+            cell = "&lt; 0.001"
+        cells.append(cell)
+    return cells
 
 
 def _in_words(value: Any, digits: int) -> str:

@@ -118,11 +118,8 @@ class Profile:
     @property
     def models(self) -> dict[str, ModelSpec]:
         """All models by the key that names them: target, draft, drafts.0, drafts.1 and so on."""
-        return {
-            "target": self.target,
-            "draft": self.draft,
-            **{f"drafts.{at}": one for at, one in enumerate(self.drafts)},
-        }
+        further = {f"drafts.{at}": one for at, one in enumerate(self.drafts)}
+        return {"target": self.target, "draft": self.draft} | further
 
     @property
     def tree(self) -> Tree:
@@ -144,8 +141,11 @@ class Profile:
         """The prompt sets on which findings are tested again."""
         if self.other_prompts is not None:
             return self.other_prompts
-        of_kit = ("unwrapped", "second") if self.prompts == "project" else ("second",)
-        return of_kit if self.prompts in {*SETS} - {*of_kit} else ()
+        if self.prompts == "project":
+            return "unwrapped", "second"
+        if self.prompts in {*SETS} - {"second"}:
+            return ("second",)
+        return ()
 
     @property
     def sampling(self) -> "Sampling":
@@ -188,16 +188,16 @@ def load_profile(name: str | Path, overrides: Facts | str | None = None) -> Prof
         ) from None
     # names of files and folders become their places
     place = partial(_place, path.parent)
-    values |= {key: place(values[key]) for key in {"prompts", "traces"} & values.keys()}
+    for key in {"prompts", "traces"} & values.keys():
+        values[key] = place(values[key])
     if isinstance(values.get("other_prompts"), list):
         values["other_prompts"] = [*map(place, values["other_prompts"])]
     for model in MODELS:
         values[model] = _spec(path, values[model], model)
     if isinstance(further := values.get("drafts"), list):  # else it is refused below
         of_all = {key: value for key, value in changes.items() if key in OF_ALL}
-        values["drafts"] = [
-            _spec(path, _settings(one) | of_all, f"drafts.{at}") for at, one in enumerate(further)
-        ]
+        drafts = [_settings(one) | of_all for one in further]
+        values["drafts"] = [_spec(path, one, f"drafts.{at}") for at, one in enumerate(drafts)]
     values["notes"] = checked(Notes, values["notes"], f"{path.name}: notes", of_json=True)
     return checked(Profile, values, path.name)
 

@@ -129,8 +129,11 @@ class HubSet:
 
 def _first_user_message(row: Facts) -> str:
     """The first message of the user; "" if it has fewer than ten characters."""
-    users = [m["content"].strip() for m in row["messages"] if m["role"] == "user"]
-    return users[0] if users and len(users[0]) >= 10 else ""
+    for message in row["messages"]:
+        if message["role"] == "user":
+            text = message["content"].strip()
+            return text if len(text) >= 10 else ""
+    return ""
 
 
 def _first_turn(domain: str) -> Callable[[Facts], str]:
@@ -219,16 +222,18 @@ def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
                 values = parse_json(line)
             except ValueError as error:
                 raise ValueError(f"{where}: not valid JSON ({error}); correct the line") from None
-            if isinstance(values, dict) and "turns" in values:
+            if isinstance(values, dict) and "turns" in values:  # a line of MT-Bench or Spec-Bench
                 asked = checked(_Question, values, where)
                 name = f"{asked.category}-{asked.question_id}"
                 values = {"prompt_id": name, "domain": asked.category, "prompt": asked.turns[0]}
+            # what a single line cannot show: names and ids of the whole set
             row = checked(_Row, values, where, of_json=True)
             if row.domain or needs_domain:
                 check_domain(row.domain, spelled, where)
             if row.prompt_id in prompts:
                 raise ValueError(f"{where}: prompt_id {row.prompt_id!r} occurs twice; rename one")
-            turns = tuple((turn.role, turn.content) for turn in row.messages or ())
+            messages = row.messages or ()
+            turns = tuple((one.role, one.content) for one in messages)
             text = row.prompt or turns[-1][1]
             prompts[row.prompt_id] = Prompt(row.prompt_id, row.domain, text, turns)
     return list(prompts.values())
@@ -356,7 +361,8 @@ def decoded_prompts(
         count = min(per_domain, len(known))
         start = min(first, len(known) - count)
         left = known[start:]
-        middles = [(2 * k + 1) * len(left) // (2 * count) for k in range(count)]
+        size = len(left)
+        middles = [(2 * k + 1) * size // (2 * count) for k in range(count)]  # of equal parts
         chosen += [left[middle] for middle in middles]
     return chosen
 

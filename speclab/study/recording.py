@@ -68,49 +68,56 @@ class Worker:
     def __init__(
         self, job: Job, device: str | None = None, pair: Pair | None = None, ahead: bool = False
     ):
-        self.job, self.device, self.pair, self.ahead = job, device, pair, ahead
+        self.job = job
+        self.device = device
+        self.pair = pair
+        self.ahead = ahead
         # packed nodes, and in how many parts texts are written; less at once when memory runs out
-        self.packed, self.parts = job.profile.max_packed_tokens, 1
-        self.texts, self.passes = dict(job.texts or {}), Passes()
-
-    def _load(self) -> Pair:
-        torch.set_num_threads(self.job.threads)
-        profile = self.job.profile
-        specs = {name: getattr(profile, name) for name in MODELS}
-        if self.device:
-            specs = {name: replace(spec, device=self.device) for name, spec in specs.items()}
-        return load_pair(profile.replace(**specs))
+        self.packed = job.profile.max_packed_tokens
+        self.parts = 1
+        self.texts = dict(job.texts or {})
+        self.passes = Passes()
 
     def _write(self, pair: Pair, index: int) -> None:
         """Write the texts of a block, on a CPU with those of the other blocks of its group. Groups
         have fixed limits, so an interrupted recording writes the same texts again.
         """
-        blocks, profile = self.job.blocks, self.job.profile
+        blocks = self.job.blocks
+        profile = self.job.profile
         is_ahead = self.ahead and pair.target.device.type == "cpu"
         size = max(1, WRITTEN // len(blocks[0])) if is_ahead else 1
         first = index - index % size
-        prompts = [prompt for block in blocks[first : first + size] for prompt in block]
+        group = blocks[first : first + size]
+        prompts = [prompt for block in group for prompt in block]
         limits = profile.max_new_tokens, pair.stop_ids, profile.sampling, profile.seed
         few = math.ceil(len(prompts) / self.parts)
         self.passes.clear()
         texts = []
         for start in range(0, len(prompts), few):
-            texts += generate(pair.target, prompts[start : start + few], *limits, self.passes)
+            part = prompts[start : start + few]
+            texts += generate(pair.target, part, *limits, self.passes)
         self.texts = {one.prompt_id: text for one, text in zip(prompts, texts, strict=True)}
 
-    def _recorded(self, pair: Pair, index: int) -> list[Recorded]:
-        """The texts of a block, then the records of its prompts. When memory runs out, half as
-        much is done at once, a notice is printed, and the block starts again.
+    def record(self, index: int) -> Done:
+        """Record one block: its texts, then the records of each prompt. When memory runs out, half
+        as much is done at once, a notice is printed, and the block starts again.
         """
         block, profile = self.job.blocks[index], self.job.profile
+        if self.pair is None:  # loaded with the first block
+            torch.set_num_threads(self.job.threads)
+            specs = {name: getattr(profile, name) for name in MODELS}
+            if self.device:
+                specs = {name: replace(spec, device=self.device) for name, spec in specs.items()}
+            self.pair = load_pair(profile.replace(**specs))
+        began = time.perf_counter()
         while True:
             try:
                 if block[0].prompt_id not in self.texts:
-                    self._write(pair, index)
+                    self._write(self.pair, index)
                 texts = [self.texts[prompt.prompt_id] for prompt in block]
-                return record_prompts(
-                    pair, block, texts, profile.tree, profile.sampling, self.packed, self.passes
-                )
+                how = profile.tree, profile.sampling, self.packed, self.passes
+                recorded = record_prompts(self.pair, block, texts, *how)
+                break
             except torch.OutOfMemoryError:
                 if self.packed <= SMALLEST:
                     raise
@@ -123,12 +130,6 @@ class Worker:
                 f"out of memory: continuing with max_packed_tokens={self.packed}, and writing "
                 f"texts in {self.parts} parts"
             )
-
-    def record(self, index: int) -> Done:
-        """Record one block: its texts, then the records of each prompt."""
-        self.pair = self.pair or self._load()
-        began = time.perf_counter()
-        recorded = self._recorded(self.pair, index)
         facts = {
             "time_s": time.perf_counter() - began,
             "pair": self.pair.facts,

@@ -31,7 +31,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from speclab import place, score
-from speclab.models.folder import ModelFolder
+from speclab.models.folder import ModelFolder, model_digest
 from speclab.plain import (
     EncodedPrompt,
     Facts,
@@ -54,7 +54,7 @@ from speclab.study.manifest import (
     check_table,
     schema_of,
 )
-from speclab.study.pairs import pair_digests, read_by_target, say_left_out
+from speclab.study.pairs import say_left_out
 from speclab.study.profiles import MODELS, ROOT, Profile
 from speclab.study.prompts import (
     HUB_SETS,
@@ -62,6 +62,7 @@ from speclab.study.prompts import (
     SETS,
     WITH_WORDS,
     Prompt,
+    encode_prompts,
     load_prompts,
     prompts_digest,
 )
@@ -91,10 +92,10 @@ KINDS: dict[str, Facts] = {  # of every profile: `kinds_of`
     # the same prompts in the format that the profile does not use
     "chat-template": GREEDY | {"template": "chat"},
     "plain-template": GREEDY | {"template": "none"},
-    # texts LONGER times as long, for fewer prompts: do findings depend on the length of the texts?
-    "long": GREEDY | {"max_new_tokens": None, "prompts_per_domain": 20} | ONE_NODE,
+    # texts LONGER times as long, for fewer prompts: does acceptance change along an answer?
+    "long": GREEDY | {"max_new_tokens": None, "prompts_per_domain": 25} | ONE_NODE,
 }
-LONGER = 3
+LONGER = 4
 # the settings that decide how a target reads prompts, and with those that choose them
 READING = ("template", "max_prompt_tokens", "truncate")
 STUDY_SEEDS = 2  # the first of SEEDS, of every study; the others are read where they are recorded
@@ -297,28 +298,22 @@ def load_run(folder: str | Path) -> Run:
     the repository; its tables are checked against the checksums in its manifest. RunError if it is
     not there, not finished or from another version, Damaged if it has changed.
     """
-    for root in (Path(), ROOT):
-        path = root / folder / "manifest.json"
-        if path.is_file():
-            return Run(path.parent, _checked_manifest(read_facts(path, MEND), path))
+    for path in (Path() / folder, ROOT / folder):
+        if (path / "manifest.json").is_file():
+            return Run(path, manifest_of(path, is_sealed=True))
     raise RunError(
         f"{folder} is no finished run in the working folder or in {ROOT}; name a folder with a "
         "manifest.json, or, if its recording was stopped, repeat the command that began it"
     )
 
 
-def manifest_of(folder: Path) -> Facts | None:
-    """The manifest of a run that this version can read, else None. Neither its seal nor the tables
-    are checked, which takes a hundred times as long.
+def manifest_of(folder: Path, is_sealed: bool = False) -> Facts:
+    """All entries of the manifest in a folder. is_sealed: its seal and the tables are checked too,
+    which takes a hundred times as long. RunError for another version, Damaged or ValueError for a
+    damaged file.
     """
     path = folder / "manifest.json"
-    with suppress(ValueError, RunError):
-        return _checked_manifest(read_json(path, MEND), path)
-    return None
-
-
-def _checked_manifest(manifest: Facts, path: Path) -> Facts:
-    """All entries of a manifest. RunError for another version, Damaged for a wrong form."""
+    manifest = read_facts(path, MEND) if is_sealed else read_json(path, MEND)
     manifest.pop("seal", None)
     versions = manifest.get("schema"), manifest.get("key_version", 1)
     if versions != (SCHEMA_VERSION, KEY_VERSION):
@@ -373,6 +368,35 @@ def sizes_of(profile: Profile) -> dict[str, int]:
     return dict(Counter(prompt.domain for prompt in profile_prompts(profile)))
 
 
+Read = tuple[tuple[EncodedPrompt, ...], Facts]
+# what was read, by the model's files and what it was given: reading a tokenizer takes a second, and
+# each kind of run asks
+ENCODED: dict[Any, Read] = {}
+
+
+def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
+    """Prompts as token ids of the profile's target, whose tokenizer is downloaded if needed, and
+    facts: `encoded`, a SHA-256 of their ids, domains and token ids, `stop_ids`, the ids that end
+    the target's texts, `prompts_cut`, the number of prompts that are cut, and `left_out`
+    (`ModelFolder`).
+    """
+    folder = ModelFolder.fetched(profile.target, weights=False)
+    limits = profile.max_prompt_tokens, profile.template, profile.truncate
+    files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
+    stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
+    asked = stamps, tuple(prompts), limits
+    if asked not in ENCODED:
+        tokenizer = folder.tokenizer
+        stops = sorted(folder.stop_ids(tokenizer), key=str)
+        encoded = tuple(encode_prompts(tokenizer, prompts, *limits))
+        rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
+        cut = sum(prompt.cut > 0 for prompt in encoded)
+        read = {"encoded": digest_of(rows), "stop_ids": stops, "prompts_cut": cut}
+        ENCODED[asked] = encoded, read
+    encoded, facts = ENCODED[asked]
+    return encoded, facts | {"left_out": folder.left_out(profile.temperature > 0)}
+
+
 def encoded_prompts(profile: Profile) -> tuple[EncodedPrompt, ...]:
     """The prompts of a profile as token ids of its target."""
     return read_by_target(profile, profile_prompts(profile))[0]
@@ -424,7 +448,7 @@ def identity_of(profile: Profile, fetch: bool = True) -> Facts:
         "schema": SCHEMA_VERSION,
         "key_version": KEY_VERSION,
         "profile": asdict(profile),
-        "weights": pair_digests(profile, fetch),
+        "weights": {name: model_digest(getattr(profile, name), fetch) for name in MODELS},
         "prompt_set": prompts_digest(prompts),
         "prompts": len(prompts),
     }
@@ -524,13 +548,14 @@ def other_format(profile: Profile) -> str | None:
 
 def of_kind(profile: Profile, kind: str) -> Profile:
     """The profile with the settings of a run of this kind. ValueError for a kind that is not in
-    `kinds_of`.
+    `kinds_of`, and for such a kind in the profile's `recorded`, which would be ignored.
 
     Kinds with other seeds have the first seeds, counted from 1, that differ from the profile's.
     """
     kinds = kinds_of(profile)
-    if kind not in kinds:
-        raise ValueError(f"kind={kind!r}: {near(kind, kinds)}")
+    for name in (kind, *profile.recorded):
+        if name not in kinds:
+            raise ValueError(f"kind={name!r}: {near(name, kinds)}")
     changes = dict(kinds[kind])
     if changes["temperature"] is None:
         changes["temperature"] = profile.sampled_temperature
@@ -555,53 +580,69 @@ def seeds_of(profile: Profile) -> list[str]:
 # ---- finding: data/runs, then what is shipped ----------------------------------------------------
 
 
-def shipped(profile: Profile, kind: str) -> list[Path]:
-    """Folders of the traces that may be read for a kind of run: those of SPECLAB_TRACES, then those
-    of the profile, except for kinds that each machine records itself.
-
-    ValueError if SPECLAB_TRACES names no folder.
-    """
-    named = place.folder_of(PLACE)
-    if named and not named.is_dir():
-        raise ValueError(f"{PLACE}={named} is no folder; name a folder that holds traces")
-    places = [named] if named else []
-    if profile.traces and kind not in profile.recorded:
-        places.append(ROOT / profile.traces)
-    return [path.parent for place in places for path in sorted(place.rglob("manifest.json"))]
-
-
-def recorded_run(profile: Profile, kind: str) -> Run | None:
+def recorded_run(profile: Profile, kind: str, say: bool = False) -> Run | None:
     """The finished run of (profile, kind), else the shipped trace with its key, else the `Part` of
     a larger run or trace with the same settings and models. None if it is not recorded yet, or,
     with a notice, if the run is damaged (`record_run` repairs it).
 
-    Folders whose manifest cannot be read are passed over, unless they are named as the requested
-    run. RunError for a damaged trace, and for a run of an older kit.
+    Traces are those of SPECLAB_TRACES (ValueError if it names no folder), then those of the
+    profile, except for kinds that each machine records itself. Folders whose manifest cannot be
+    read are passed over, unless they are named as the requested run. say: if nothing is found,
+    print how the traces of this kind differ. RunError for a damaged trace, and for a run of an
+    older kit.
     """
+    # the folders that may hold it
     asked = of_kind(profile, kind)
-    for name in asked.recorded:
-        of_kind(asked, name)  # a mistyped kind would be ignored
-    wanted, prompts, larger = identity_of(asked, fetch=False), profile_prompts(asked), []
+    named = place.folder_of(PLACE)
+    if named and not named.is_dir():
+        raise ValueError(f"{PLACE}={named} is no folder; name a folder that holds traces")
+    places = [named] if named else []
+    if asked.traces and kind not in asked.recorded:
+        places.append(ROOT / asked.traces)
     own = [path.parent for path in sorted(RUNS.glob("*/manifest.json"))]
-    traces = shipped(asked, kind)
+    traces = [path.parent for root in places for path in sorted(root.rglob("manifest.json"))]
+
+    def whole(folder: Path) -> Run | None:
+        """The run in a folder; None, with a notice, for a damaged run, which recording it again
+        repairs, but not for a damaged trace.
+        """
+        try:
+            return load_run(folder)
+        except Damaged as error:
+            if folder in traces:
+                raise
+            notice(error)
+            return None
+
+    # a run with the same settings, models and prompts
+    wanted, prompts, larger, others = (
+        identity_of(asked, fetch=False),
+        profile_prompts(asked),
+        [],
+        [],
+    )
     names = (kind, f"{asked.name}-{kind}-{wanted.get('key')}")
     for folder in [*own, *traces]:
-        manifest = manifest_of(folder) or {}
+        manifest: Facts = {}
+        with suppress(ValueError, RunError):
+            manifest = manifest_of(folder)
         if not manifest and folder.name not in names:
             continue
         differ = what_differs(manifest, wanted) if manifest else []
-        if not differ and (run := _whole(folder, folder in traces)):
+        if not differ and (run := whole(folder)):
             return run
         if differ == ["prompts"]:
             larger.append((folder, manifest))
-    # a run with more prompts of the same set holds the requested prompts
+        if differ and folder in traces and manifest["kind"] == kind:
+            others.append(f"{_short(folder)} is another run ({', '.join(differ)}): recording")
+    # a run with more prompts of the same set
     for folder, manifest in larger:
         chosen = {name: manifest["profile"][name] for name in ("prompts_per_domain", "domains")}
         with suppress(ValueError):  # of a set that lacks one of its domains
-            whole = asked.replace(**chosen)
-            is_run = not what_differs(manifest, identity_of(whole, fetch=False))
-            is_larger = is_run and {*prompts} <= {*profile_prompts(whole)}
-            if is_larger and (run := _whole(folder, folder in traces)):
+            more = asked.replace(**chosen)
+            is_run = not what_differs(manifest, identity_of(more, fetch=False))
+            is_larger = is_run and {*prompts} <= {*profile_prompts(more)}
+            if is_larger and (run := whole(folder)):
                 # without the target's tokenizer the texts' digest stands for that of the token ids
                 facts = run.manifest | {"encoded": wanted["prompt_set"]} | wanted
                 facts["weights"] = run.manifest["weights"]
@@ -609,19 +650,8 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
                 part = Part(run.folder, facts, run, tuple(one.prompt_id for one in prompts))
                 facts |= _counts({name: part.table(name) for name in SCHEMAS}, facts["profile"])
                 return part
-    return None
-
-
-def _whole(folder: Path, is_trace: bool) -> Run | None:
-    """The run in a folder. If it is damaged: Damaged for a trace, else a notice and None, because
-    recording it again repairs it.
-    """
-    try:
-        return load_run(folder)
-    except Damaged as error:
-        if is_trace:
-            raise
-        notice(error)
+    for line in others if say else ():
+        say_once(line)
     return None
 
 
@@ -642,7 +672,7 @@ def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | Non
     A damaged run is repaired from its parts, with a notice; RunError for a damaged trace.
     ModelsMissing if it has to be recorded without the models.
     """
-    if run := recorded_run(profile, kind):
+    if run := recorded_run(profile, kind, say=True):
         part = ""
         if isinstance(run, Part):
             part = f": {run.manifest['prompts']} of its {run.whole.manifest['prompts']} prompts"
@@ -650,15 +680,9 @@ def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | Non
             day = run.manifest["finished"][:10]
             say_once(f"read from {_short(run.folder)}{part} (recorded {day})")
         return run
-    asked = of_kind(profile, kind)
-    for folder in shipped(asked, kind):
-        manifest = manifest_of(folder)
-        if manifest and manifest["kind"] == kind:
-            differ = ", ".join(what_differs(manifest, identity_of(asked, fetch=False)))
-            say_once(f"{_short(folder)} is another run ({differ}): recording")
     same = recorded_run(profile, "greedy") if kind in OTHER_TREES else None
     texts = texts_of(same) if same else None
-    return record_run(asked, texts=texts, engine=engine, kind=kind)
+    return record_run(of_kind(profile, kind), texts=texts, engine=engine, kind=kind)
 
 
 def _short(folder: Path) -> Path:
@@ -691,7 +715,7 @@ def record_run(
     """
     from speclab.models.pairs import device_of
     from speclab.study.pairs import check_pair
-    from speclab.study.recording import record_here
+    from speclab.study.recording import Job, record_here
 
     if not pair:
         check_pair(profile)
@@ -700,80 +724,57 @@ def record_run(
     finished = folder / "manifest.json"
     was_there = finished.is_file()  # then its parts are checked, and damaged ones repaired
     with locked(folder):
-        # numbers of a CPU and a GPU differ in the last digits, so parts of both never share a
-        # folder (a finished run may be read anywhere)
-        devices = {name: device_of(getattr(profile, name)).type for name in MODELS}
+        # the folder is empty, or holds this run. Numbers of a CPU and a GPU differ in the last
+        # digits, so parts of both never share a folder (a finished run may be read anywhere)
         settings = {"key": identity["key"], "block_prompts": profile.block_prompts}
-        _claim(folder, settings | devices)
+        devices = {name: device_of(getattr(profile, name)).type for name in MODELS}
+        content, path = json.dumps(settings | devices).encode(), folder / "settings.json"
+        if not path.is_file() or path.read_bytes() != content:
+            if names := [file.name for file in folder.iterdir() if file.name[0] != "."]:
+                raise RunError(
+                    f"{folder} holds {min(names)}, of a run with other settings (models, prompts, "
+                    "template, parameters or devices) or of something else; choose another folder "
+                    "(--out) or remove this one"
+                )
+            written(path, lambda part: part.write_bytes(content))
         if finished.is_file() and not was_there:  # another process has just finished it
             return load_run(folder)
         say_left_out(profile.target.path, identity["left_out"])
         if cut := identity["prompts_cut"]:
             limit = profile.max_prompt_tokens
             notice(f"{cut} of {identity['prompts']} prompts are cut to {limit} tokens")
-        parts = _record_parts(profile, texts, folder, engine or partial(record_here, pair=pair))
+        # the engine records blocks without a complete part, and each is written when it is done
+        encoded, size = encoded_prompts(profile), profile.block_prompts
+        blocks = tuple(encoded[start : start + size] for start in range(0, len(encoded), size))
+        known = {index: part_facts(folder, index) for index in range(len(blocks))}
+        if missing := [index for index, facts in known.items() if not facts]:
+            work = (engine or partial(record_here, pair=pair))(Job(profile, blocks, texts), missing)
+            bar = {"desc": f"record {profile.name}", "unit": "block", "disable": None}
+            for done in tqdm(work, total=len(missing), **bar):
+                known[done.index] = done.facts
+                write_part(folder, blocks[done.index], done)
+        parts = [facts for facts in known.values() if facts]
         # join the parts of each table into one file, a row group per block
         tables = {}
         for name, file in zip(SCHEMAS, TABLES, strict=True):
-            read = [pq.read_table(part_file(folder, index, file)) for index in range(len(parts))]
+            read = [pq.read_table(part_file(folder, index, file)) for index in known]
             tables[name] = pa.concat_tables(read)
             written(folder / file, partial(pq.write_table, tables[name]))
-        counts = _counts(tables, identity["profile"])
-        manifest = identity | {"kind": kind} | _facts(parts) | counts
+        # the manifest vouches for all of it, so it comes last
+        peaks = pd.DataFrame([part["peak_bytes"] for part in parts]).max()
+        now = datetime.datetime.now(datetime.UTC)
+        of_run = {
+            "kind": kind,
+            "pair": parts[0]["pair"],
+            "time_s": sum(part["time_s"] for part in parts),
+            "peak_bytes": peaks.astype(int).to_dict(),
+            "max_packed_tokens": min(part["max_packed_tokens"] for part in parts),
+            # gptqmodel is an extra
+            "libraries": {name: version(name) for name in LIBRARIES if find_spec(name)},
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "finished": now.isoformat(timespec="seconds"),
+        }
+        manifest = identity | of_run | _counts(tables, identity["profile"])
         write_facts(finished, manifest, [folder / name for name in TABLES])
     return load_run(folder)
-
-
-def _claim(folder: Path, settings: Facts) -> None:
-    """Write the settings of a run into its folder. RunError unless the folder is empty or holds
-    this run.
-    """
-    content = json.dumps(settings).encode()
-    path = folder / "settings.json"
-    if path.is_file() and path.read_bytes() == content:
-        return
-    if names := [file.name for file in folder.iterdir() if file.name[0] != "."]:
-        raise RunError(
-            f"{folder} holds {min(names)}, of a run with other settings (models, prompts, "
-            "template, parameters or devices) or of something else; choose another folder (--out) "
-            "or remove this one"
-        )
-    written(path, lambda part: part.write_bytes(content))
-
-
-def _record_parts(
-    profile: Profile, texts: Texts | None, folder: Path, engine: "Engine"
-) -> list[Facts]:
-    """Facts of every block. The engine records blocks without a complete part, and each is written
-    when it is done.
-    """
-    from speclab.study.recording import Job
-
-    encoded, size = encoded_prompts(profile), profile.block_prompts
-    blocks = tuple(encoded[start : start + size] for start in range(0, len(encoded), size))
-    job = Job(profile, blocks, texts)
-    facts = {index: part_facts(folder, index) for index in range(len(blocks))}
-    if missing := [index for index, part in facts.items() if not part]:
-        bar = {"desc": f"record {profile.name}", "unit": "block", "disable": None}
-        for done in tqdm(engine(job, missing), total=len(missing), **bar):
-            facts[done.index] = done.facts
-            write_part(folder, blocks[done.index], done)
-    return [part for part in facts.values() if part]
-
-
-def _facts(parts: list[Facts]) -> Facts:
-    """The facts of a run that come from those of its blocks, and from this machine."""
-    peaks = pd.DataFrame([part["peak_bytes"] for part in parts]).max()
-    # gptqmodel is an extra
-    libraries = {name: version(name) for name in LIBRARIES if find_spec(name)}
-    now = datetime.datetime.now(datetime.UTC)
-    return {
-        "pair": parts[0]["pair"],
-        "time_s": sum(part["time_s"] for part in parts),
-        "peak_bytes": peaks.astype(int).to_dict(),
-        "max_packed_tokens": min(part["max_packed_tokens"] for part in parts),
-        "libraries": libraries,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "finished": now.isoformat(timespec="seconds"),
-    }

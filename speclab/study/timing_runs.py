@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from speclab.cost import Costs
+from speclab.estimates import counted
 from speclab.study import runs
 from speclab.study.profiles import ROOT
 from speclab.study.runs import Run, written
@@ -85,10 +86,10 @@ def timing_runs(weights: Mapping[str, str]) -> tuple[pd.DataFrame, bool]:
     for folder in (SHIPPED, runs.RUNS / FOLDER):
         files = map(read_file, sorted(folder.glob("*.csv")))
         rows = pd.concat([pd.DataFrame(columns=COLUMNS), *files], ignore_index=True)
-        rows = rows[(rows["target"] == weights["target"]) & (rows["draft"] == weights["draft"])]
+        rows = rows.query("target == @weights['target'] and draft == @weights['draft']")
         if folder != SHIPPED:
             rows = rows[rows["machine"] == this_machine()]
-            latest = rows["device"][rows["when"] == rows["when"].max()]
+            latest = rows.sort_values("when")["device"].tail(1)
             rows = rows[rows["device"].isin(latest)]
         if len(rows):
             break
@@ -101,21 +102,21 @@ def costs_for(run: Run, c: float | None = None) -> PairCosts:
     """
     rows, is_shipped = timing_runs(run.manifest["weights"])
     if c is not None or rows.empty:
-        is_assumed, c = c is None, ASSUMED_C if c is None else c
-        source = f"those of c = {c:.3g}, with v = 1 and o = 0."
-        if is_assumed:
+        if c is None:
+            c = ASSUMED_C
             source = f"assumed: c = {c}, v = 1 and o = 0. Notebook 10 measures them."
+        else:
+            source = f"those of c = {c:.3g}, with v = 1 and o = 0."
         return PairCosts(Costs.assumed(c), (), source)
     each = tuple(mean_costs(own) for _, own in rows.groupby("when"))
     costs = mean_costs(rows)
-    count = f"{len(each)} timing run{'s' * (len(each) > 1)}"
-    first, last = (when.partition("T")[0] for when in (rows["when"].min(), rows["when"].max()))
+    first, last = rows["when"].str[:10].agg(["min", "max"])
     days = first if first == last else f"{first} to {last}"
     where = "that the kit ships" if is_shipped else "on this machine"
     n = min(5, costs.sizes[-1])
     source = (
-        f"the means of {count} {where} ({rows['machine'].iloc[0]}, {rows['device'].iloc[0]}, "
-        f"{days}). c = {costs.c():.3f}, v({n}) = {costs.v(n):.2f}, and o = "
-        f"{costs.loop(True):.2f} for a chain."
+        f"the means of {counted(len(each), 'timing run')} {where} ({rows['machine'].iloc[0]}, "
+        f"{rows['device'].iloc[0]}, {days}). c = {costs.c():.3f}, v({n}) = {costs.v(n):.2f}, and "
+        f"o = {costs.loop(True):.2f} for a chain."
     )
     return PairCosts(costs, each, source)

@@ -65,8 +65,10 @@ LONGEST = 128  # most tokens of a prompt
 SHAPES = ("chain:4", "tree:3,2,8", "dynamic:4,4,8")
 SAMPLED = (
     ("rejection", "chain:4"),
+    ("block", "chain:4"),
     ("point-mass", "tree:3,2,8"),
     ("without-replacement", "tree:3,2,8"),
+    ("exact-match", "tree:3,2,8"),
 )
 PACKAGES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pydantic")
 

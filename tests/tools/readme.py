@@ -5,9 +5,10 @@ between marks (`readme.md.j2` holds the blocks). A test holds the pages equal to
   recording, collected here from build/ and data/runs (where a run or a trace of it is); that of
   `tiny`, whose figures are not committed, also holds its answers, what `make bench` measured
   (build/bench.json), and the seconds of `make test` (given by hand);
-* figures/smollm/NN: the notebooks' answers, and the numbers of notebooks/findings.yaml;
+* figures/smollm/NN and figures/qwen-coder/NN: the notebooks' answers, and the numbers of
+  notebooks/findings.yaml;
 * figures/public/13: tokens per target pass of other pairs and methods;
-* data/traces/smollm: estimates of acceptance, and what README.md's lines of Python print;
+* data/traces of both: estimates of acceptance, and what README.md's lines of Python print;
 * data/engines/names.yaml: other engines' names.
 """
 
@@ -53,7 +54,8 @@ PAGES = (
     *("notebooks/README.md", "tests/tools/README.md"),
 )
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
-TRACES = ROOT / "data" / "traces" / "smollm"
+TRACES = ROOT / "data" / "traces"
+PAIRS = ("smollm", "qwen-coder")
 MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
@@ -119,20 +121,22 @@ def measure(alone=None, tests_s=None):
 def values():
     """The template's values, from measured files."""
     measured = {pair: read(ROOT / path) for pair, path in MEASURED.items()}
-    greedy, sampled = texts()
+    text_of = {pair: texts(pair) for pair in PAIRS}
     names = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))]
     return {
         **measured,
         "measured": measured,
         "bench": measured["tiny"]["bench"],
         "questions": {name: question(name) for name in names},
-        "answers": {name: numbers(name).get("answer", "") for name in names},
+        "answers": {
+            pair: {name: numbers(name, pair).get("answer", "") for name in names} for pair in PAIRS
+        },
         "pages": {name: page_of(name) for name in names},
-        "findings": findings(),
+        "findings": {pair: findings(pair) for pair in PAIRS},
         "minutes": lambda seconds: f"{sum(seconds.values()) / 60:.0f}",
         "printed": printed(),
-        "prompts": greedy.trace["prompt_id"].nunique(),
-        "estimates": estimates(greedy, sampled),
+        "prompts": text_of["smollm"][0].trace["prompt_id"].nunique(),
+        "estimates": {pair: estimates(*text_of[pair]) for pair in PAIRS},
         "paper": published(),
         "scale": at_scale(),
         "ran_away": numbers("13_public_runs")["ran_away"],
@@ -149,9 +153,9 @@ def question(notebook):
     return re.search(r"^# # \d+\. (.+)$", source, re.MULTILINE)[1]
 
 
-def numbers(notebook):
-    """What the notebook last recorded on `smollm`; {} where it has not."""
-    path = drawn_in(ROOT / "figures" / "smollm", notebook) / "numbers.json"
+def numbers(notebook, pair="smollm"):
+    """What the notebook last recorded on a pair; {} where it has not."""
+    path = drawn_in(ROOT / "figures" / pair, notebook) / "numbers.json"
     return read(path) if path.is_file() else {}
 
 
@@ -161,11 +165,11 @@ def page_of(notebook):
     return (folder / "README.md").as_posix()
 
 
-def findings():
-    """The headlines of `smollm` that are true of its figures, each after its notebook's number."""
-    figures = ROOT / "figures" / "smollm"
+def findings(pair):
+    """The headlines of a pair that are true of its figures, each after its notebook's number."""
+    figures = ROOT / "figures" / pair
     found = [
-        (one.notebook, one.told(drawn_in(figures, one.notebook))) for one in headlines_of("smollm")
+        (one.notebook, one.told(drawn_in(figures, one.notebook))) for one in headlines_of(pair)
     ]
     return [(number, said) for number, said in found if said]
 
@@ -178,11 +182,11 @@ def printed():
     return said.getvalue().strip()
 
 
-def texts():
-    """The shipped texts of `smollm`: greedy, and at T = 1 with all seeds."""
-    seeds = seeds_of(load_profile("smollm"))
-    sampled = Text.of(*(load_run(TRACES / kind) for kind in seeds))
-    return Text.of(load_run(TRACES / "greedy")), sampled
+def texts(pair):
+    """The shipped texts of a pair: greedy, and at T = 1 with all seeds."""
+    seeds = seeds_of(load_profile(pair))
+    sampled = Text.of(*(load_run(TRACES / pair / kind) for kind in seeds))
+    return Text.of(load_run(TRACES / pair / "greedy")), sampled
 
 
 def estimates(greedy, sampled):
