@@ -48,12 +48,14 @@ from speclab.cli import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+import dataclasses
+
 import numpy as np
 import pandas as pd
 
 from speclab import score, stats
 from speclab.lab import choose, significance
-from speclab.logs import log_gammas, log_summary, logs
+from speclab.logs import log_gammas, log_summary, logs, why
 from speclab.logs.log_gammas import KNOWN, LOGGED, OPEN, PER_PASS, SLOWER, TIED, TOO_FEW, TRY
 from speclab.logs.log_summary import EVERY
 from speclab.cost import Costs
@@ -71,14 +73,13 @@ READS = ["{log}", "{prompts}", "data/logs", "data/engines", "speclab/cli/export.
 # of vLLM, AIPerf, SGLang, Spec-Bench, EAGLE or this kit (`data/engines/README.md` says where their
 # numbers are). What a log decides depends on how it was made.
 #
-# | the log has | exact | bounds | nothing |
-# | --- | --- | --- | --- |
-# | totals per request | tokens per target pass | | depth, other gammas |
-# | counts per pass, any drafts | the same, and acceptance by depth | | other gammas |
-# | counts per pass, chains of a draft model, T = 0 | the same, and its own gamma | other gammas | |
+# * **Totals per request** give tokens per target pass, and nothing about depth or other gammas.
+# * **Counts per pass** also give acceptance by depth.
+# * **Counts per pass of chains** by a draft model at T = 0 also give the log's own gamma exactly, and
+#   bounds for other gammas.
 #
-# The last line needs a draft model whose guess does not depend on where its block began. EAGLE,
-# Medusa and other heads are not such drafts. Copies (prompt lookup, n-grams) are not either.
+# The bounds need a draft model whose guess does not depend on where its block began. EAGLE, Medusa
+# and other heads are not such drafts. Copies (prompt lookup, n-grams) are not either.
 
 # %%
 ctx = notebook.start("14_your_log", profile, overrides)
@@ -204,7 +205,57 @@ if passes is not None:
     )
 
 # %% [markdown]
-# ## 3. Does acceptance drift along the log?
+# ## 3. Why is acceptance low?
+# Users of vLLM, SGLang, oMLX and other engines met eight shapes of low acceptance, and a cause is
+# named in each thread. A rule compares shares of this log, with a margin and with intervals over
+# requests. It says what the log *looks like*, not what is wrong. Several shapes may fit.
+#
+# * **Positions**: fewer than 0.05 drafted tokens are accepted per pass, or a position has less than a
+#   quarter of the share of the position before it. 60 passes must reach a position.
+# * **Context**: position 1 in twelve parts of the contexts. Acceptance breaks if it loses more than
+#   25 % around one part. It falls slowly if it loses more than 15 % from the shortest to the longest
+#   third, over contexts that differ by four times.
+# * **Two logs** of the same prompts: position 1 at T > 0 has less than 60 % of its share at T = 0,
+#   or position 1 and tokens per target pass are both 2 to 25 % lower with the same K and T.
+#
+# The rules named every fault that we planted, and no shape on logs without a fault
+# (`data/logs/README.md`). `python -m speclab log FILE --explain` prints the same table.
+
+# %%
+ORDER = ["shape", "numbers", "verdict", "cause", "thread"]
+explained = dataclasses.replace(whole, passes=passes, sums=sums)
+if passes is not None and drafts == "trees":  # it counts nodes, which are no positions
+    explained = dataclasses.replace(explained, passes=passes.assign(drafted=np.nan))
+shapes = why.explain(explained, temperatures=[temperature])
+ctx.table(
+    shapes,
+    "shapes",
+    cells=shapes[ORDER].rename(columns={"numbers": "this log", "cause": "usual cause"}),
+    caption="Shapes of low acceptance, and what the log says of each",
+)
+looks = shapes[shapes["verdict"] == why.FITS]
+for row in looks.itertuples():
+    ctx.say(f"The log looks like this shape: {row.shape}. Check {row.check}.")
+if looks.empty:
+    ctx.say("The log looks like none of these shapes. The next sections ask about gamma and drift.")
+
+# %% [markdown]
+# ### Position 1 is higher at K = 1 than at K = 8: no fault
+# A block begins after a rejection or after a draft that was accepted in full. After a rejection the
+# text is hard, as the next lines count in this log. At a large K few drafts are accepted in full, so
+# more blocks begin after a rejection, and position 1 is lower. One model had 83 % at K = 1 and 76 %
+# at K = 8, with 1.8 and 4.5 tokens per target pass (vllm #48892).
+
+# %% tags=["by-hand"]
+if passes is not None and passes["drafted"].notna().all():
+    is_rejected = (passes["accepted"] < passes["drafted"]).shift()
+    later = passes[passes["step"] > 0]
+    for value, name in ((True, "a rejection"), (False, "a full draft")):
+        rows = later[is_rejected[later.index] == value]
+        print(f"after {name}: {(rows['accepted'] > 0).sum()} of {len(rows)} accept position 1")
+
+# %% [markdown]
+# ## 4. Does acceptance drift along the log?
 # Requests are in the order of the log. We compare the last third with the first third by a
 # permutation test, for all requests and within each domain that has 15 requests. If all requests
 # change and no domain does, the mix of domains has changed.
@@ -238,7 +289,7 @@ else:
     )
 
 # %% [markdown]
-# ## 4. Which gamma should you try?
+# ## 5. Which gamma should you try?
 # At T = 0 an accepted token is a **hit** of the draft, and the token after a rejection is a
 # **miss**. Both would be so under any gamma. Only the token after a fully accepted draft is
 # unknown. If all unknown tokens are misses, another gamma has its fewest tokens per target pass; if
@@ -373,7 +424,7 @@ if not reason and len(judged) > 1:
     )
 
 # %% [markdown]
-# ## 5. The options for your server
+# ## 6. The options for your server
 # These lines make a server draft the gamma to try. A log names no models, so TARGET and DRAFT stand
 # for yours. For other engines use `python -m speclab export FOLDER --for ENGINE --c 0.05` with the
 # folder of a log.

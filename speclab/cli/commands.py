@@ -296,6 +296,7 @@ def _log(
     format_="",
     prompts=None,
     drafted="",
+    explain=False,
     force=False,
 ):
     """Read the log of a server and save its acceptance as a folder.
@@ -314,9 +315,11 @@ def _log(
     drafted: Tokens per draft, if the files do not say it: a number, or heuristic, the schedule of
     transformers.
 
+    explain: Say which known shapes of low acceptance the log looks like, and what to check next.
+
     force: Replace the log in the folder --out.
     """
-    from speclab.logs import logs
+    from speclab.logs import logs, why
     from speclab.logs.log_summary import summary_lines
 
     logs.refuse_folder(out, force)
@@ -324,6 +327,8 @@ def _log(
     found = logs.read_log(files, format_, domains, drafted)
     logs.save(found, out, force)
     echo(*summary_lines(found, out))
+    if explain:
+        echo(*why.lines_of(why.explain(found)))
 
 
 # ---- the notebooks -------------------------------------------------------------------------------
