@@ -75,8 +75,8 @@ READS = ["{log}", "{prompts}", "data/logs", "data/engines", "speclab/cli/export.
 #
 # * **Totals per request** give tokens per target pass, and nothing about depth or other gammas.
 # * **Counts per pass** also give acceptance by depth.
-# * **Counts per pass of chains** by a draft model at T = 0 also give the log's own gamma exactly, and
-#   bounds for other gammas.
+# * **Counts per pass of chains** by a draft model at T = 0 also give the log's own gamma exactly,
+#   and bounds for other gammas.
 #
 # The bounds need a draft model whose guess does not depend on where its block began. EAGLE, Medusa
 # and other heads are not such drafts. Copies (prompt lookup, n-grams) are not either.
@@ -210,11 +210,11 @@ if passes is not None:
 # named in each thread. A rule compares shares of this log, with a margin and with intervals over
 # requests. It says what the log *looks like*, not what is wrong. Several shapes may fit.
 #
-# * **Positions**: fewer than 0.05 drafted tokens are accepted per pass, or a position has less than a
-#   quarter of the share of the position before it. 60 passes must reach a position.
-# * **Context**: position 1 in twelve parts of the contexts. Acceptance breaks if it loses more than
-#   25 % around one part. It falls slowly if it loses more than 15 % from the shortest to the longest
-#   third, over contexts that differ by four times.
+# * **Positions**: fewer than 0.05 drafted tokens are accepted per pass, or a position has less
+#   than a quarter of the share of the position before it. 60 passes must reach a position.
+# * **Context**: position 1 in twelve parts of the contexts. Acceptance breaks if it loses more
+#   than 25 % around one part. It falls slowly if it loses more than 15 % from the shortest to the
+#   longest third, over contexts that differ by four times.
 # * **Two logs** of the same prompts: position 1 at T > 0 has less than 60 % of its share at T = 0,
 #   or position 1 and tokens per target pass are both 2 to 25 % lower with the same K and T.
 #
@@ -241,10 +241,10 @@ if looks.empty:
 
 # %% [markdown]
 # ### Position 1 is higher at K = 1 than at K = 8: no fault
-# A block begins after a rejection or after a draft that was accepted in full. After a rejection the
-# text is hard, as the next lines count in this log. At a large K few drafts are accepted in full, so
-# more blocks begin after a rejection, and position 1 is lower. One model had 83 % at K = 1 and 76 %
-# at K = 8, with 1.8 and 4.5 tokens per target pass (vllm #48892).
+# A block begins after a rejection or after a draft that was accepted in full. After a rejection
+# the text is hard, as the next lines count in this log. At a large K few drafts are accepted in
+# full, so more blocks begin after a rejection, and position 1 is lower. One model had 83 % at K =
+# 1 and 76 % at K = 8, with 1.8 and 4.5 tokens per target pass (vllm #48892).
 
 # %% tags=["by-hand"]
 if passes is not None and passes["drafted"].notna().all():

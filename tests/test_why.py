@@ -15,11 +15,10 @@ import torch
 from transformers import AutoTokenizer
 
 from data.logs import plant_faults
-from data.logs.plant_faults import decoded
+from data.logs.plant_faults import LOG, decoded
 from speclab import replay
 from speclab.__main__ import main
 from speclab.logs import atlas, logs, passes, why
-from speclab.logs.logs import Log
 from speclab.logs.why import DIFFERS, FITS, OPEN, SHAPES
 from speclab.models.model import Projection
 from speclab.study.profiles import ROOT
@@ -32,12 +31,15 @@ TRACES = ROOT / "data" / "traces"
 SHARED = ROOT.parent / "shared" / "public_logs"
 
 
+shipped = cache(logs.opened)
+
+
 def log_of(frame, context=None):
     """A log of passes; context: tokens of each prompt."""
     sums = passes.sums_by_request(frame)
     if context is not None:
         sums = sums.assign(context=sums["prompt_id"].map(context))
-    return Log("passes", frame, sums, {})
+    return replace(shipped(LOG), passes=frame, sums=sums)
 
 
 def replayed(trace, gamma, context=None):
@@ -146,9 +148,9 @@ def healthy(tiny_pair, recorded):
 
 
 def test_the_fault_free_log_is_silent_and_is_the_shipped_trace(healthy, lengths):
-    shipped = replayed(trace_of("tiny/greedy"), 4, lengths)
-    assert healthy.sums["blocks"].sum() == shipped.sums["blocks"].sum()
-    assert fits(healthy) == fits(healthy, shipped, (0.0, 0.0)) == []
+    replay_of_shipped = replayed(trace_of("tiny/greedy"), 4, lengths)
+    assert healthy.sums["blocks"].sum() == replay_of_shipped.sums["blocks"].sum()
+    assert fits(healthy) == fits(healthy, replay_of_shipped, (0.0, 0.0)) == []
     assert said(healthy, NOTHING)[0] == said(healthy, BREAK)[0] == DIFFERS
 
 
@@ -303,8 +305,7 @@ def test_drafts_of_unknown_length_or_of_one_token_have_no_later_positions(change
 
 
 def test_the_command_prints_each_shape(tmp_path, capsys):
-    file = ROOT / "data" / "logs" / "smollm.jsonl.gz"
-    assert main(["log", str(file), "--out", str(tmp_path / "log"), "--explain"]) == 0
+    assert main(["log", str(LOG), "--out", str(tmp_path / "log"), "--explain"]) == 0
     shown = capsys.readouterr().out
     assert all(f"  {name}: " in shown for name in NAMES) and "Check" not in shown
 
@@ -328,7 +329,7 @@ def lengths_of(run):
 
 def healthy_logs():
     """(source, log): shipped logs, public runs, and replays of shipped traces."""
-    yield "our decoder", logs.opened(ROOT / "data" / "logs" / "smollm.jsonl.gz")
+    yield "our decoder", shipped(LOG)
     for run in atlas.runs().itertuples():
         if run.has_passes and run.K != 0:
             yield "public runs (atlas)", log_of(atlas.passes_of(run.run))

@@ -18,7 +18,7 @@ import pandas as pd
 from speclab import decode
 from speclab.logs import passes, why
 from speclab.logs.log_gammas import PER_PASS
-from speclab.logs.logs import Log
+from speclab.logs.logs import Log, opened
 from speclab.logs.passes import Answer
 from speclab.sampling import Sampling
 from speclab.shapes import Shape
@@ -28,6 +28,7 @@ from speclab.study.prompts import encode_prompts, load_prompts
 from speclab.tree import chain
 
 OUT = ROOT / "data" / "logs" / "faults.csv"
+LOG = ROOT / "data" / "logs" / "smollm.jsonl.gz"
 K, PROMPTS, TOKENS = 4, 25, 64  # per draft, per domain, per answer
 Fault = AbstractContextManager[Any]
 
@@ -101,7 +102,8 @@ def decoded(pair: Any, prompts: list[Any], fault: Fault, tokens: int = TOKENS) -
     frame = passes.count_by_answer(answers)
     lengths = {prompt.prompt_id: len(prompt.ids) for prompt in prompts}
     sums = passes.sums_by_request(frame)
-    return Log("speclab", frame, sums.assign(context=sums["prompt_id"].map(lengths)), {})
+    sums = sums.assign(context=sums["prompt_id"].map(lengths))
+    return replace(opened(LOG), passes=frame, sums=sums)
 
 
 def row_of(name: str, log: Log, healthy: Log) -> dict[str, Any]:

@@ -30,7 +30,7 @@ EXACT = 0.6  # such a part of position 1 at T = 0
 LOW, LITTLE = 0.75, 0.98  # between such parts of what another log has
 NO_POSITIONS = "needs a histogram or counts per pass, and the length of drafts (--drafted)"
 NO_CONTEXT = f"needs {PARTS * LEAST} passes, each with its counts, and the lengths of prompts"
-NO_OTHER = "needs a second log of the same prompts, also with counts per pass (log A B)"
+NO_OTHER = "needs a second log of the same prompts (5 or more), also with counts per pass (log A B)"
 NO_EXACT = "needs the temperature, and a second log of the same prompts at T = 0 (log A B)"
 UNKNOWN = -1.0  # temperature
 SHARE = ratio_of("accepted", "reached", "share")
@@ -145,8 +145,10 @@ def _percent(rows: pd.DataFrame) -> str:
 
 
 def _in_all(log: Log) -> Said:
-    """The shape of a log that accepts nothing, which totals show."""
-    rows = log.sums.assign(reached=log.sums["blocks"])
+    """The shape of a log that accepts nothing, which totals show. Passes may have no draft, and
+    there are at most as many drafts as drafted tokens.
+    """
+    rows = log.sums.assign(reached=log.sums[["blocks", "drafted"]].min(axis=1))
     every = rows.assign(accepted=rows["reached"])
     numbers = f"{PER_PASS(log.sums):.2f} tokens per target pass"
     return _verdict(collapse([every, rows], NOTHING), SHARE(rows) > NOTHING), numbers
@@ -161,7 +163,8 @@ def _by_position(log: Log) -> Iterator[Said]:
     counts = (depth_counts(frame, place) for place in places)
     parts = [*takewhile(lambda rows: rows["reached"].sum() >= LEAST, counts)]
     good = collapse(parts, CLIFF)
-    numbers = "positions accept " + ", ".join(map(_percent, parts))
+    shares = ", ".join(map(_percent, parts)) or "none"
+    numbers = f"positions that {LEAST} passes reach accept {shares}"
     yield _verdict(good == 1, len(parts) > 1), numbers
     yield _verdict(good > 1, len(parts) > 2), numbers
 
@@ -173,10 +176,9 @@ def _by_context(log: Log) -> Iterator[Said]:
     frame, sums = log.passes, log.sums.set_index("prompt_id")
     if frame is None or "context" not in sums or len(frame) < PARTS * LEAST:
         return
-    place = frame["start"] + frame["prompt_id"].map(sums["context"])
-    many = frame.get("blocks", 1)
-    tries, hits = frame["drafted"].ne(0) * many, frame["accepted"].gt(0) * many
-    rows = frame.assign(place=place, reached=tries, accepted=hits)
+    frame = frame[frame["drafted"] != 0]
+    place, many = frame["start"] + frame["prompt_id"].map(sums["context"]), frame.get("blocks", 1)
+    rows = frame.assign(place=place, reached=many, accepted=(frame["accepted"] > 0) * many)
     part = np.ceil(place.rank(method="first", pct=True) * PARTS)
     parts = [of_part for _, of_part in rows.groupby(part)]
     if min((rows["prompt_id"].nunique() for rows in parts), default=0) < stats.MIN_PROMPTS:
@@ -197,22 +199,29 @@ def _by_context(log: Log) -> Iterator[Said]:
 def _by_other(
     log: Log, other: Log | None, temperatures: Sequence[float], fits: Sequence[bool]
 ) -> Iterator[Said]:
-    """The shapes that two logs show. fits: whether the log looks like the shapes before; what is
-    low in one place is not low evenly.
+    """The shapes that two logs show on their shared requests. fits: whether the log looks like the
+    shapes before; what is low in one place is not low evenly.
     """
     (t, t_other, *_), is_nothing = temperatures, fits[0]
-    if other is None or log.passes is None or other.passes is None:
+    frames = [
+        depth_counts(one.passes, 1).merge(one.sums[["prompt_id", "emitted", "blocks"]])
+        for one in (log, other)
+        if one is not None and one.passes is not None
+    ]
+    shared = frames[0][frames[0]["prompt_id"].isin(frames[-1]["prompt_id"])] if frames else ()
+    if len(frames) < 2 or len(shared) < stats.MIN_PROMPTS:
         yield _verdict(t > 0 and is_nothing, t == 0), f"T = {t:g}" if t >= 0 else NO_EXACT
         yield from 2 * [(OPEN, NO_OTHER)]
         return
-    tokens, _, most = ratio(log.sums, other.sums, PER_PASS)
-    first, low, high = ratio(*(depth_counts(one.passes, 1) for one in (log, other)))
+    others = frames[1][frames[1]["prompt_id"].isin(shared["prompt_id"])]
+    tokens, _, most = ratio(shared, others, PER_PASS)
+    first, low, high = ratio(shared, others)
     numbers = f"{tokens:.2f} times the tokens per target pass, position 1 {first:.2f} times"
     is_exact = is_nothing or (t_other == 0 and high < EXACT)
     yield _verdict(t > 0 and is_exact, t == 0 or t_other == 0), numbers
-    k, k_other = (one.passes["drafted"].max() for one in (log, other))
-    is_same = k == k_other and t == t_other
+    more = log.passes["drafted"].max() - other.passes["drafted"].max()
+    is_same = more == 0 and t == t_other
     is_low = max(most, high) < LITTLE and tokens > LOW
     yield _verdict(is_same and is_low and not any(fits), is_same), numbers
-    is_higher = low > 1 if k < k_other else high < 1
-    yield _verdict(k != k_other and is_higher, k != k_other), numbers
+    is_higher = high < 1 if more > 0 else low > 1
+    yield _verdict(abs(more) > 0 and is_higher, abs(more) > 0), numbers
