@@ -292,8 +292,8 @@ def test_totals_decide_the_first_shape_only_and_the_others_say_what_they_need():
     assert table["verdict"].tolist() == [DIFFERS, *[OPEN] * 7]
     for shape, needs in {
         FIRST_ONLY: "a histogram or counts per pass",
-        BREAK: "the lengths of prompts",
-        LOW: "a second log of the same prompts",
+        BREAK: "prompt lengths",
+        LOW: "a second log, of the same prompts",
     }.items():
         assert needs in table.loc[shape, "numbers"]
 
@@ -308,6 +308,21 @@ def test_the_command_prints_each_shape(tmp_path, capsys):
     assert main(["log", str(LOG), "--out", str(tmp_path / "log"), "--explain"]) == 0
     shown = capsys.readouterr().out
     assert all(f"  {name}: " in shown for name in NAMES) and "Check" not in shown
+
+
+def test_passes_without_a_draft_are_no_fault():
+    """As of prompt lookup: 5 drafts in 200 passes, half of their tokens accepted."""
+    answer = passes.Answer("p", "code", [2] * 5, [4] * 5, tokens=211, before=1, plain=195)
+    log = log_of(passes.count_by_answer([replace(answer, prompt_id=f"p{i}") for i in range(6)]))
+    assert said(log, NOTHING)[0] == said(replace(log, passes=None), NOTHING)[0] == DIFFERS
+    plain = log_of(log.passes.assign(drafted=0, accepted=0, emitted=1))
+    assert fits(plain) == [] and said(plain, NOTHING)[0] == OPEN
+
+
+def test_a_second_log_of_other_prompts_says_nothing(healthy):
+    other = replace(healthy, sums=healthy.sums.iloc[:4], passes=healthy.passes.query("step < 0"))
+    table = why.explain(healthy, other, (0.0, 0.0)).set_index("shape")
+    assert table.loc[[LOW, SMALLER_K], "numbers"].tolist() == [why.NO_OTHER] * 2
 
 
 def test_logs_of_two_settings_are_not_compared_evenly(healthy):

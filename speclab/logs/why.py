@@ -28,22 +28,22 @@ PARTS, BREAK = 12, 0.75  # of the contexts; such a part of the share before
 SLOW, RANGE = 0.85, 4  # such a part of the share in contexts that are RANGE times shorter
 EXACT = 0.6  # such a part of position 1 at T = 0
 LOW, LITTLE = 0.75, 0.98  # between such parts of what another log has
-NO_POSITIONS = "needs a histogram or counts per pass, and the length of drafts (--drafted)"
-NO_CONTEXT = f"needs {PARTS * LEAST} passes, each with its counts, and the lengths of prompts"
-NO_OTHER = "needs a second log of the same prompts (5 or more), also with counts per pass (log A B)"
-NO_EXACT = "needs the temperature, and a second log of the same prompts at T = 0 (log A B)"
+NO_POSITIONS = "needs a histogram or counts per pass, and draft lengths (--drafted)"
+NO_CONTEXT = f"needs {PARTS * LEAST} passes with their counts, and prompt lengths"
+NO_OTHER = "needs a second log, of the same prompts with counts by position (log A B)"
+NO_EXACT = "needs the temperature, and a second log at T = 0 (log A B)"
 UNKNOWN = -1.0  # temperature
 SHARE = ratio_of("accepted", "reached", "share")
 SHAPES = [
     (
         "1.00 tokens per pass, no position accepts",
-        "hidden states, layers or the map of the vocabulary are wrong",
+        "wrong hidden states, layers or vocabulary map",
         "which layers the draft reads, after which token, and how its tokens map to the target's",
         "tokenspeed #526",
     ),
     (
         "position 1 fair, then nothing",
-        "block positions, mask or anchor are wrong",
+        "wrong block positions, mask or anchor",
         "what the draft sees from the second token of a block on, and at which position",
         "speculators #613",
     ),
@@ -55,19 +55,19 @@ SHAPES = [
     ),
     (
         "breaks at one context length",
-        "the draft's maximum length, YaRN or sliding window",
+        "maximum length, YaRN or sliding window",
         "whether the settings that extend the target's context also reach the draft",
         "vllm #58080, AEON-7 #6",
     ),
     (
         "falls slowly with the context",
-        "the draft was trained on short texts",
+        "draft trained on short texts",
         "the same prompts cut to a quarter, because long prompts may differ in other ways",
         "vllm #47602",
     ),
     (
         "fair at T = 0, little above",
-        "a drafted token must be the one that the target draws",
+        "exact match with what the target draws",
         "whether the engine accepts by the ratio of probabilities at T > 0",
         "omlx #3370",
     ),
@@ -79,7 +79,7 @@ SHAPES = [
     ),
     (
         "position 1 higher at a smaller K",
-        "no fault: at a large K more blocks begin after a rejection",
+        "no fault: other blocks are visited",
         "nothing; compare tokens per target pass",
         "vllm #48892",
     ),
@@ -164,7 +164,7 @@ def _by_position(log: Log) -> Iterator[Said]:
     parts = [*takewhile(lambda rows: rows["reached"].sum() >= LEAST, counts)]
     good = collapse(parts, CLIFF)
     shares = ", ".join(map(_percent, parts)) or "none"
-    numbers = f"positions that {LEAST} passes reach accept {shares}"
+    numbers = f"accepted by position ({LEAST} passes or more): {shares}"
     yield _verdict(good == 1, len(parts) > 1), numbers
     yield _verdict(good > 1, len(parts) > 2), numbers
 
@@ -204,7 +204,9 @@ def _by_other(
     """
     (t, t_other, *_), is_nothing = temperatures, fits[0]
     frames = [
-        depth_counts(one.passes, 1).merge(one.sums[["prompt_id", "emitted", "blocks"]])
+        depth_counts(one.passes, 1)
+        .merge(one.sums[["prompt_id", "emitted", "blocks"]])
+        .assign(longest=one.passes["drafted"].max())
         for one in (log, other)
         if one is not None and one.passes is not None
     ]
@@ -219,9 +221,9 @@ def _by_other(
     numbers = f"{tokens:.2f} times the tokens per target pass, position 1 {first:.2f} times"
     is_exact = is_nothing or (t_other == 0 and high < EXACT)
     yield _verdict(t > 0 and is_exact, t == 0 or t_other == 0), numbers
-    more = log.passes["drafted"].max() - other.passes["drafted"].max()
+    more = shared["longest"].iloc[0] - others["longest"].iloc[0]
     is_same = more == 0 and t == t_other
-    is_low = max(most, high) < LITTLE and tokens > LOW
+    is_low = tokens > LOW and most < LITTLE and high < 1
     yield _verdict(is_same and is_low and not any(fits), is_same), numbers
     is_higher = high < 1 if more > 0 else low > 1
     yield _verdict(abs(more) > 0 and is_higher, abs(more) > 0), numbers
