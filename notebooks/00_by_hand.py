@@ -468,11 +468,83 @@ for gamma in (1, 2, 3, 4, 6, 8):
     rows[gamma] = [whole.mean(), whole.sem(), len(whole), formula[gamma - 1]]
 columns = ["simulated", "standard error", "blocks", "formula"]
 simulated = pd.DataFrame(rows, columns).T.rename_axis("gamma").astype({"blocks": int})
-ctx.table(simulated, "words-per-pass", digits=2, caption="Words per target pass")
+ctx.export(simulated, "words-per-pass", digits=2, caption="Words per target pass")
+three = simulated.loc[3]
+ctx.say(
+    f"With three drafted words, {three['blocks']:.0f} blocks gave {three['simulated']:.2f} words "
+    f"per target pass (standard error {three['standard error']:.2f}). The formula says "
+    f"{three['formula']:.2f}."
+)
 
 # %%
 gap = (simulated["simulated"] - simulated["formula"]).abs() / simulated["standard error"]
 assert blocks_each < 100 or (gap < 4.5).all()  # of a few blocks the error is unknown
+
+# %% [markdown]
+# ## 8. Is there a better rule?
+# The rule of section 2 looks at one word at a time. A chain $x_1 \dots x_i$ is drafted with
+# probability $q(x_1 \dots x_i)$, and the rule accepts it with the product of $\min(p, q)$ over its
+# words. How much could any lossless rule accept? Let $a(x_1 \dots x_i)$ be the probability that the
+# chain is drafted and accepted. It is at most $q(x_1 \dots x_i)$. The word after an accepted chain
+# must follow $p$, so it is also at most $a(x_1 \dots x_{i-1})\, p(x_i)$. **Block verification**
+# (Sun et al., [arXiv:2403.10444](https://arxiv.org/abs/2403.10444)) reaches both limits:
+#
+# $$a(x_1 \dots x_i) = \min\bigl(q(x_1 \dots x_i),\; a(x_1 \dots x_{i-1})\, p(x_i)\bigr) .$$
+#
+# So a word to which $q$ gives too much can be made up for by a later word to which it gives too
+# little. No lossless rule for a drawn chain accepts more. We sum $a$ over all chains.
+
+
+# %% tags=["by-hand"]
+def words_by_block(last, gamma):
+    """Words per target pass after the word `last` with block verification, from all chains."""
+    ends, drafted, accepted, total = [last], np.ones(1), np.ones(1), 1.0
+    for _ in range(gamma):  # every chain gets each of the five words as its next word
+        drafted = (drafted[:, None] * q_table[ends]).ravel()
+        accepted = np.minimum(drafted, (accepted[:, None] * p_table[ends]).ravel())
+        ends = np.tile(np.arange(5), len(ends))  # the last word of each chain
+        total += accepted.sum()
+    return total
+
+
+# %% [markdown]
+# Some servers use a simpler rule, **exact match**. The target draws its own word, and a drafted
+# word is accepted if it is the same. This is lossless too, because every word is the target's own
+# draw. A word $x$ is drawn by both with probability $q(x)\,p(x)$. If the draft proposes its best
+# word instead of a drawn one, that word is accepted with its $p$. The rule `point-mass` accepts a
+# best word as often. At $T = 0$ exact match is `greedy`.
+
+# %% tags=["by-hand"]
+best_p, best_q = (np.eye(5)[table.argmax(axis=1)] for table in (p_table, q_table))
+accepted = {  # row: the last word, column: a word is drafted and accepted
+    "rejection": np.minimum(p_table, q_table),
+    "exact match, drawn words": p_table * q_table,
+    "exact match, best words": p_table * best_q,
+    "greedy (T = 0)": best_p * best_q,
+}
+
+
+def words_by_matrix(table, gamma):
+    """Words per target pass after the full stop, if each word is accepted by itself."""
+    return sum(np.linalg.matrix_power(table, depth)[stop].sum() for depth in range(gamma + 1))
+
+
+# %%
+by_rule = {"block": [words_by_block(stop, gamma) for gamma in simulated.index]}
+for name, table in accepted.items():
+    by_rule[name] = [words_by_matrix(table, gamma) for gamma in simulated.index]
+by_rule = pd.DataFrame(by_rule, simulated.index)
+assert np.allclose(by_rule["rejection"], simulated["formula"])
+gain = by_rule["block"] - by_rule["rejection"]
+assert np.isclose(gain[1], 0) and (gain[1:] > 0).all()
+ctx.table(
+    by_rule,
+    "rules",
+    digits=2,
+    caption="Words per target pass of a block that begins after the full stop, by rule",
+)
+
+# %%
 ctx.answer(
     "It gives text that follows the target's distribution exactly, in fewer target passes. In this "
     f"example a pass gives {formula[2]:.2f} words instead of one, if the draft proposes three."

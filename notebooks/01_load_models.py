@@ -17,8 +17,8 @@ sample_text: str = "Solving 7x - 15 for x is unbelievably simple."  # any; shown
 wanted: int = 2  # 0 to 16; section 3 shows a tree with this number of accepted tokens
 # the rest is for section 6, which decodes a prompt of yours
 prompt: str = "How many apples are left if Tom has 12 apples and eats 5?"  # any
-# greedy for temperature 0, one of the others above it
-rule: str = "greedy"  # one of greedy, rejection, point-mass, without-replacement
+# greedy for temperature 0; above it rejection, point-mass, without-replacement, block, exact-match
+rule: str = "greedy"  # any; one of these names
 shape: str = "chain:4"  # any; such as tree:3,2,8, dynamic:4,4,8 or plain
 temperature: float = 0.0  # 0 to 10
 new_tokens: int = 64  # 1 to 65536; at most this many tokens are written

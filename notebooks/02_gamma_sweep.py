@@ -14,7 +14,7 @@
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
 largest_gamma: int = 16  # 1 to 64; drafted tokens in a row, gamma, from 1 to this number
-gamma: int = 4  # 1 to largest_gamma; the gamma of the example text and of the tables
+gamma: int = 4  # 1 to 64; the gamma of the example text and of the tables
 # c, time of a draft pass divided by the time of a target pass (assumed, not measured)
 cost_ratio: float = 0.1  # 0 to 10; the cost in the answer and on other prompts
 other_cost_ratios: list = [0.05, 0.15]  # 0 to 10; further costs in section 3
@@ -46,14 +46,13 @@ from speclab.score import ALL, POOLED
 from speclab.show import figures, notebook, pictures
 
 RUNS = ["greedy", "seeds", "others"]
-READS = ["data/measured"]  # timing runs of the pairs that come with the kit
 
 # %%
 ctx = notebook.start("02_gamma_sweep", profile, overrides)
 greedy = Text.recorded(ctx.profile, "greedy")  # T = 0: always the target's most likely token
 sampled = Text.sampled(ctx.profile)  # tokens drawn at a temperature T, several texts each
 domains = list(score.domains_in(greedy.trace))
-gammas = range(1, largest_gamma + 1)
+gammas = range(1, max(largest_gamma, gamma) + 1)
 costs = sorted({cost_ratio, *other_cost_ratios})
 
 # %% [markdown]

@@ -266,6 +266,32 @@ ctx.table(
 )
 
 # %% [markdown]
+# `alpha` is the acceptance of the rejection rule. Servers also use two other lossless rules for
+# drawn tokens ([00](00_by_hand.ipynb)). **Exact match** accepts a token if the target draws the
+# same one, which has probability $\sum_x q(x)\, p(x)$. This is the mean of $q$ over tokens that the
+# target drew. **Block verification** accepts a chain together. The sampled texts decide the tokens
+# per target pass of all three rules.
+
+# %%
+rules = {
+    "rejection, drawn token": (sampled.trace, score.alpha),
+    "exact match, drawn token": (sampled.trace, score.mean_of("q_token", "exact match")),
+}
+for rule in replay.DRAWN:
+    of_seeds = sampled.trace.groupby("seed", sort=False)
+    chains = pd.concat([replay.chain_sums(text, [GAMMA], rule) for _, text in of_seeds])
+    rules[f"{rule}, tokens per pass"] = chains, score.ratio_of("emitted", "blocks")
+by_rule = {name: stats.by_domain(*question) for name, question in rules.items()}
+ctx.export(Estimates.stacked(by_rule, "name"), "rules")
+drawn, matched, *per_pass = (estimator(frame) for frame, estimator in rules.values())
+ctx.say(
+    f"At {sampled.name} the rejection rule accepts a drawn token with probability {drawn:.2f}, "
+    f"exact match with {matched:.2f}. With {GAMMA} drafted tokens, a target pass gives "
+    f"{per_pass[0]:.2f} tokens by the rejection rule, {per_pass[1]:.2f} by block verification and "
+    f"{per_pass[2]:.2f} by exact match."
+)
+
+# %% [markdown]
 # The paper's Tables I to III beside this pair's numbers are in `table-1.csv` to `table-3.csv`. The
 # entropies are in [06](06_chat_paradox.ipynb).
 

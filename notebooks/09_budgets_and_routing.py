@@ -49,7 +49,6 @@ from speclab.score import ALL, POOLED
 from speclab.show import notebook
 
 RUNS = ["greedy", "others"]
-READS = ["data/measured"]  # timing runs of the pairs that come with the kit
 
 # %%
 ctx = notebook.start("09_budgets_and_routing", profile, overrides)

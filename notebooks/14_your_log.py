@@ -66,7 +66,6 @@ from speclab.place import ROOT
 from speclab.show import figures, notebook
 
 RUNS = []
-READS = ["{log}", "{prompts}", "data/logs", "data/engines", "speclab/cli/export.py"]
 
 # %% [markdown]
 # A server that decodes speculatively can log what its target accepts. This page reads such a log:

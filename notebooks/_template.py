@@ -37,7 +37,6 @@ from speclab.score import POOLED
 from speclab.show import notebook
 
 RUNS = ["greedy", "others"]  # the kinds of run that the cells read (speclab/cli/run_plan.py)
-# READS = ["data/paper"]  # files that the cells read
 
 # %%
 ctx = notebook.start("NN_name", profile, overrides)

@@ -19,7 +19,7 @@ from speclab.plain import Array, EncodedPrompt
 from speclab.sampling import Sampling, check_finite, probabilities, rank_key
 from speclab.shapes import Shape
 from speclab.tree import Tree
-from speclab.verify import RULES, Verdict, greedy_path, verify
+from speclab.verify import RULES, Verdict, matching_path, verify
 
 LOSSLESS = tuple(name for name, rule in RULES.items() if rule.lossless)
 
@@ -86,11 +86,12 @@ def check_rule(rule: str, shape: Shape, sampling: Sampling) -> None:
             f"rule={rule!r} at temperature {sampling.temperature}: greedy needs temperature 0, "
             "the other rules need a temperature above 0"
         )
-    needs_chain, is_drawn = RULES[rule].chain_only, RULES[rule].sampled
-    if (needs_chain and not shape.is_chain) or (is_drawn and not shape.tree):
+    needs = RULES[rule]
+    if (needs.chain_only and not shape.is_chain) or (needs.sampled and not shape.tree):
         raise ValueError(
-            f"rule={rule!r} draws the draft's tokens: rejection needs a chain (such as chain:4), "
-            "without-replacement needs a static tree; use point-mass for any tree"
+            f"rule={rule!r} draws the draft's tokens: rejection and block need a chain (such as "
+            "chain:4), without-replacement and exact-match a static tree; use point-mass for any "
+            "tree"
         )
 
 
@@ -131,7 +132,7 @@ def decode(
         # which of them the target accepts
         if sampling.greedy or rng is None:
             best = rank_key(logits).argmax(-1)
-            verdict = greedy_path(*drafted, best.cpu().numpy())
+            verdict = matching_path(*drafted, best.cpu().numpy())
         else:
             by = "point-mass" if proposal.copied else rule
             p, coins = probabilities(logits, sampling), rng.random(len(logits))

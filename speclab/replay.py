@@ -5,12 +5,20 @@ position, decides what the target accepts of every draft.
 
 * `replay` follows a chain or a static rank-indexed tree along the draft ranks of the target's own
   tokens. It is exact at T = 0. It is also exact at T > 0 for deterministic children under the
-  point-mass rule, where a token of the sampled text is accepted if it is among the children.
-* `replay_sampled` is for the sampled chain (rejection rule, T > 0). Given the text y, position j of
-  a block is accepted with probability min(1, q(y_j)/p(y_j)), and otherwise y_j is the recovered
-  token. So P(L >= i) = E_{y~p} prod_{j<=i} min(1, q/p) (Leviathan et al., arXiv:2211.17192). The
-  starts of the blocks in a text are a Markov chain, whose visiting probabilities are computed
-  exactly.
+  point-mass rule or exact match, where a token of the sampled text is accepted if it is among the
+  children.
+* `replay_sampled` is for the sampled chain (T > 0). Let y be the text after the start of a block,
+  and L the number of accepted tokens. Then P(L >= i) given y is
+  - `rejection`: prod_{j<=i} min(1, q(y_j)/p(y_j)) (Leviathan et al., arXiv:2211.17192). If y_j was
+    not accepted, it is the recovered token.
+  - `block`: min_{k<=i} prod_{j<=k} q(y_j)/p(y_j), and at most 1. In `verify.block_chances`, y_1 ..
+    y_i are drafted and accepted with probability q(y_1 .. y_i) w_i, whatever the draft would say
+    off the text. The target writes them with probability p(y_1 .. y_i). The quotient follows from
+    (1). It is at least that of `rejection`.
+  - `exact-match`: prod_{j<=i} q(y_j), since the text is what the target draws.
+
+  The starts of the blocks in a text are a Markov chain, whose visiting probabilities are computed
+  exactly. Which tokens were drafted off the text is not in a trace and not needed.
 
 A trained head's ranks and probabilities depend on where the block began. Its trace has them for a
 block that begins at each position (`block_ranks`, `block_q`: lists over the text's next tokens).
@@ -32,6 +40,7 @@ mean_accepted - truncated_share.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +54,8 @@ from speclab.tree import Tree, chain, check_limit
 
 STARTS = ("visited", "every")
 ENDS = ("all", "room")
-RULES = ("greedy", "point-mass", "rejection")
+DRAWN = ("rejection", "block", "exact-match")  # rules for a sampled chain
+RULES = ("greedy", "point-mass", *DRAWN)
 COUNTS = ("drafted", "accepted", "emitted", "truncated")
 
 
@@ -101,8 +111,10 @@ def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataF
     return blocks.astype({"accepted": "int64", "emitted": "int64", "truncated": bool})
 
 
-def replay_sampled(trace: pd.DataFrame, gamma: int, starts: str = "visited") -> pd.DataFrame:
-    """Expected blocks of the sampled chain of `gamma` draft tokens (rejection rule), for a text
+def replay_sampled(
+    trace: pd.DataFrame, gamma: int, starts: str = "visited", rule: str = "rejection"
+) -> pd.DataFrame:
+    """Expected blocks of the sampled chain of `gamma` draft tokens by a rule of DRAWN, for a text
     that was sampled from p.
 
     `trace` needs prompt_id, domain, position, p_token and q_token (both after temperature, top-k,
@@ -110,13 +122,19 @@ def replay_sampled(trace: pd.DataFrame, gamma: int, starts: str = "visited") -> 
     block starts here (1 for "every"). accepted, emitted and survival_i are means, if a block starts
     here. truncated is a probability. A start with probability 0 has no row. No random number is
     drawn, since the average over a decoder's blocks is exact. Raises ValueError as `replay` does,
-    and for greedy text, which is not a sample from p.
+    for greedy text, which is not a sample from p, and for another rule.
     """
     check_limit("gamma", gamma)
+    among("rule", rule, DRAWN)
     p, q = _chances(trace)
-    drawn = _texts(trace, p, fill=1.0).ahead(gamma)
     texts = _texts(trace, q, fill=0.0)
-    survival = np.minimum(1.0, texts.ahead(gamma) / drawn).cumprod(axis=-1)
+    # P(L >= i) given the text, see the top of this module
+    ratio = texts.ahead(gamma)
+    if rule != "exact-match":
+        ratio = ratio / _texts(trace, p, fill=1.0).ahead(gamma)
+    if rule != "block":  # then the product never rises, and the minimum changes nothing
+        ratio = np.minimum(1.0, ratio)
+    survival = np.minimum.accumulate(ratio.cumprod(axis=-1), axis=-1).clip(max=1.0)
     return _blocks(texts, survival, np.arange(1, gamma + 1), starts)
 
 
@@ -158,13 +176,13 @@ def chain_sums(
     """Sums of a chain for each gamma and prompt: columns gamma, prompt_id, domain, blocks, drafted,
     accepted, emitted, truncated.
 
-    `rule`: "greedy" or "point-mass" (the same walk, for T = 0 or sampled text) or "rejection"
+    `rule`: "greedy" or "point-mass" (the same walk, for T = 0 or sampled text), or one of DRAWN
     (sampled chain, expectations). The sums are those of `prompt_sums`, without the survival
     columns. Raises ValueError as `replay` and `replay_sampled` do.
     """
     gammas = [check_limit("gamma", gamma) for gamma in gammas]
-    is_drawn = among("rule", rule, RULES) == "rejection"
-    walk = replay_sampled if is_drawn else replay
+    is_drawn = among("rule", rule, RULES) in DRAWN
+    walk = partial(replay_sampled, rule=rule) if is_drawn else replay
     return sums_by_gamma(lambda gamma: walk(trace, gamma, starts), gammas)
 
 
@@ -309,9 +327,9 @@ def _chances(trace: pd.DataFrame) -> tuple[Array, Array]:
         expected = (1 - p[is_top]).sum()
         if poisson.cdf((~is_top).sum(), expected) < 1e-6:
             raise ValueError(
-                f"trace holds greedy text ({is_top.mean():.1%} of the tokens are target_top); the "
-                "rejection rule needs text sampled from the target: use a run of kind 'sampled', "
-                "or replay(...) for T = 0"
+                f"trace holds greedy text ({is_top.mean():.1%} of the tokens are target_top); a "
+                "sampled chain needs text sampled from the target: use a run of kind 'sampled', or "
+                "replay(...) for T = 0"
             )
     if "block_q" in trace:
         q = _of_blocks(trace, "block_q", 0.0)

@@ -3,12 +3,15 @@
 All functions are pure functions of probabilities, a tree and uniform random numbers. They know no
 model and draw no random number.
 
-Every rule is one walk from the root. At each node the walk tries the children in rank order and
+Most rules are one walk from the root. At each node the walk tries the children in rank order and
 moves to the first accepted child. If it rejects all children, it emits a recovered token from the
 residual of the target's distribution. At a leaf it emits a bonus token from the target's
-distribution itself. A rule is a step function. It gets p and q at a node and the tokens of its
+distribution itself. Such a rule is a step function. It gets p and q at a node and the tokens of its
 children. It yields the probability of accepting each child after the previous children were
 rejected, and finally the residual.
+
+Three rules have no step. `greedy` and `exact-match` follow the target's own tokens, its argmax or
+its draws (`matching_path`). `block` decides about a whole chain at once (`block_chances`).
 
 Which tokens may be drafted? For a `sampled` rule they must come from `draw_children`, and a node's
 number of children must not depend on the tokens drawn there. For the other rules they may be any
@@ -40,7 +43,7 @@ class Verdict:
     # the origin of `token`: "recovered" (from the residual, after a rejection) or "bonus" (from the
     # target, after a leaf)
     kind: str
-    tried: int  # drafted nodes that were examined
+    tried: int  # drafted nodes that were examined (by `block` the whole chain)
 
 
 # ---- rules: p, q float64 [vocab] at a node, its children's tokens in rank order ------------------
@@ -113,24 +116,58 @@ def typical_step(p: Tensor, q: Tensor | None, tokens: list[int]) -> Iterator[Ten
     yield p
 
 
+def block_chances(p: Tensor, q: Tensor, tokens: Array) -> tuple[Tensor, Tensor]:
+    """Block verification of a drawn chain x_1 .. x_n (Sun et al., arXiv:2403.10444, Algorithm 2).
+
+    p: float64 [n + 1, vocab], the target's distribution after 0 .. n of the tokens. q: [n, vocab],
+    the distributions from which the tokens were drawn. tokens: int [n], each with q > 0. Returns
+    h [n + 1] and r [n + 1, vocab]. The longest beginning x_1 .. x_i whose coin is below h_i is
+    accepted (h_0 = 1), and the next token is drawn from r_i.
+
+        w_i = min(1, w_(i-1) p(x_i) / q(x_i)), w_0 = 1                          (1)
+        e_i(x) = max(w_i p(x) - q(x), 0), where q = 0 after x_n                 (2)
+        h_i = sum_x e_i(x) / (sum_x e_i(x) + 1 - w_i)                           (3)
+        r_i(x) = e_i(x) / sum_y e_i(y)                                          (4)
+
+    Why it is lossless: let x_1 .. x_i be drafted. By (1) and (2), x then follows as an accepted
+    token with probability q(x) w_(i+1) = min(q(x), w_i p(x)). So more than i tokens are accepted
+    with probability w_i - sum_x e_i(x), and by (3) at least i tokens with probability w_i. By (4),
+    x follows as a drawn token with probability e_i(x). Both together are w_i p(x).
+    """
+    place = np.arange(len(tokens)), tokens
+    w = [1.0]
+    for ratio in (p[place] / q[place]).tolist():
+        w.append(min(1.0, w[-1] * ratio))  # (1)
+    weights = torch.tensor(w, dtype=p.dtype, device=p.device)
+    excess = weights[:, None] * p
+    excess[:-1] -= q
+    excess = excess.clamp(min=0)  # (2)
+    total = excess.sum(-1)
+    # 0/0 if more tokens are accepted anyway
+    chances = (total / (total + 1 - weights)).nan_to_num(1.0)  # (3)
+    return chances, _normalised(excess, p)  # (4)
+
+
 @dataclass(frozen=True)
 class Rule:
-    """A rule's step (None for greedy, which needs no probabilities) and its requirements for draft
-    and shape.
+    """A rule's step (None if the rule is no walk by steps) and its requirements for draft and
+    shape.
     """
 
-    step: Callable[..., Iterator[Tensor]] | None
-    lossless: bool
+    step: Callable[..., Iterator[Tensor]] | None = None
+    lossless: bool = True
     sampled: bool = False  # `draw_children` draws the children from q (else deterministic)
     needs_q: bool = False
     chain_only: bool = False
 
 
 RULES = {
-    "greedy": Rule(None, lossless=True),
-    "rejection": Rule(rejection_step, lossless=True, sampled=True, needs_q=True, chain_only=True),
-    "point-mass": Rule(point_mass_step, lossless=True),
-    "without-replacement": Rule(rejection_step, lossless=True, sampled=True, needs_q=True),
+    "greedy": Rule(),
+    "rejection": Rule(rejection_step, sampled=True, needs_q=True, chain_only=True),
+    "point-mass": Rule(point_mass_step),
+    "without-replacement": Rule(rejection_step, sampled=True, needs_q=True),
+    "block": Rule(sampled=True, needs_q=True, chain_only=True),
+    "exact-match": Rule(sampled=True),
     "ratio": Rule(ratio_step, lossless=False, needs_q=True),
     "typical": Rule(typical_step, lossless=False),
 }
@@ -139,21 +176,21 @@ RULES = {
 # ---- the walk ------------------------------------------------------------------------------------
 
 
-def greedy_path(tree: Tree, tokens: Array, best: Array) -> Verdict:
-    """The greedy rule, from the target's argmax ids alone: the longest path of argmax tokens.
+def matching_path(tree: Tree, tokens: Array, own: Array) -> Verdict:
+    """The longest path of the target's own tokens: its argmax ids (greedy), or tokens that it drew
+    (exact match, which accepts a drafted token if the target draws the same).
 
-    tokens, best: int [N + 1], each node's token and the argmax after it. Needs NumPy only.
+    tokens, own: int [N + 1], each node's token and the target's own token after it. Needs NumPy
+    only.
     """
-    if not len(tokens) == len(best) == tree.size + 1:
-        raise ValueError("tokens, best: each node needs one token and one argmax")
     node, tried = 0, 0
     path: list[int] = []
     while True:
         children = tree.children(node)
-        hits = np.flatnonzero(tokens[children] == best[node])
+        hits = np.flatnonzero(tokens[children] == own[node])
         if not len(hits):
             kind = "recovered" if len(children) else "bonus"
-            return Verdict(tuple(path), int(best[node]), kind, tried + len(children))
+            return Verdict(tuple(path), int(own[node]), kind, tried + len(children))
         tried += int(hits[0]) + 1
         node = int(children[hits[0]])
         path.append(node)
@@ -167,16 +204,18 @@ def verify(
     q: Tensor | None,
     uniforms: Array | None,
 ) -> Verdict:
-    """Walk through the drafted `tree` by a rule of RULES. The host waits for the device once for
-    every child that is tried, and at most four more times.
+    """Verify the drafted `tree` by a rule of RULES. The host waits for the device once for every
+    child that is tried, and at most four more times.
 
     tokens: int [N + 1], the token of each node (the root's token is not used).
     p: float32 or float64 [N + 1, vocab], the target's distribution after each node. For greedy any
     scores with the same argmax are enough, such as logits.
     q: the draft's distribution after each node, of the same shape. Only rows of nodes with children
-    are read. None if the rule does not need q (greedy, point-mass, typical).
+    are read. None if the rule does not need q (greedy, exact-match, point-mass, typical).
     uniforms: [N + 1 or more] in [0, 1). Each child that is tried uses the next number, and the
-    emitted token uses the number after them (inverse CDF, `sampling.sample`). None for greedy.
+    emitted token uses the number after them (inverse CDF, `sampling.sample`). For exact-match and
+    block each node has one number. With it, exact-match draws the target's token after the node.
+    Block draws the emitted token with the root's number. None for greedy.
 
     Computes in float64 on p's device. Raises ValueError for arguments that do not fit together.
     """
@@ -185,43 +224,57 @@ def verify(
         raise ValueError(f"rule {rule!r} verifies chains only")
     if not len(tokens) == len(p) == tree.size + 1:
         raise ValueError("tokens, p: each node needs one token and one row of p, root first")
-    if chosen.step is None:
+    if rule == "greedy":
         if p.isnan().any():
             raise ValueError("p: greedy needs scores without NaN")
-        return greedy_path(tree, tokens, rank_key(p).argmax(-1).cpu().numpy())
+        return matching_path(tree, tokens, rank_key(p).argmax(-1).cpu().numpy())
     _check_rows("p", p)
+    coins = np.asarray(uniforms, dtype=np.float64)
+    _check_uniforms(coins)
+    if rule == "exact-match":
+        drawn = sample(p, torch.from_numpy(coins[: len(p)]))
+        return matching_path(tree, tokens, drawn.cpu().numpy())
+
+    def exact(x: Tensor) -> Tensor:
+        x = x.to(p.device).double()
+        return x / x.sum(-1, keepdim=True)  # float32 rows sum to 1 only within 1e-6
+
+    # any token may stand at the root
+    parents, ids = tree.parent[1:], tokens[1:]
+    if len({*zip(parents, ids, strict=True)}) < tree.size or (ids < 0).any():
+        raise ValueError(f"tokens {ids.tolist()}: the children of a node need different tokens")
     if chosen.needs_q:
         if q is None or q.shape != p.shape:
             raise ValueError(f"rule {rule!r} needs q with the shape of p")
-        _check_rows("q", q[tree.parent[1:]])
-        # any token may stand at the root
-        given = (q[tree.parent, tokens * (tree.depth > 0)] > 0).cpu().numpy()
-    coins = np.asarray(uniforms, dtype=np.float64)
-    _check_uniforms(coins)
-
-    def row(x: Tensor, node: int) -> Tensor:
-        x = x[node].to(p.device).double()
-        return x / x.sum()  # float32 rows sum to 1 only within 1e-6
-
-    coins = iter(coins.tolist())
+        _check_rows("q", q[parents])
+        never = (q[parents, ids] == 0).cpu().numpy()
+        for node in parents[never & chosen.sampled]:
+            family = tokens[tree.children(node)]
+            # `draw_children` first gives the tokens with a positive probability, then others
+            if not (q[node][family[: (q[node] > 0).sum()]] > 0).all():
+                raise ValueError(f"tokens {family.tolist()}: one of them has q = 0")
+        if rule == "block":
+            chances, rests = block_chances(exact(p), exact(q[:-1]), ids)
+            # the last node whose number is below its chance
+            count = np.flatnonzero(coins[: len(p)] < chances.cpu().numpy())[-1]
+            token = int(sample(rests[count], coins[0]))
+            kind = "recovered" if count < tree.size else "bonus"
+            return Verdict(tuple(range(1, count + 1)), token, kind, tree.size)
+    assert chosen.step, "every other rule is a walk by its steps"
+    unused = iter(coins.tolist())
     node, path, tried = 0, [], 0
     while True:
         children = tree.children(node).tolist()
-        ids = tokens[children].tolist()
-        if len(set(ids)) < len(ids) or min(ids, default=0) < 0:
-            raise ValueError(f"tokens {ids}: the children of a node need different tokens")
-        left = row(q, node) if q is not None and chosen.needs_q and children else None
-        if left is not None and chosen.sampled and not given[children].all():
-            _check_drawn(left, ids)
-        outcomes = chosen.step(row(p, node), left, ids)
+        left = exact(q[node]) if q is not None and chosen.needs_q and children else None
+        outcomes = chosen.step(exact(p[node]), left, tokens[children].tolist())
         for child in children:
             tried += 1
-            if next(coins) < next(outcomes):
+            if next(unused) < next(outcomes):
                 node = child
                 path.append(node)
                 break
         else:
-            token = int(sample(next(outcomes), next(coins)))
+            token = int(sample(next(outcomes), next(unused)))
             return Verdict(tuple(path), token, "recovered" if children else "bonus", tried)
 
 
@@ -263,10 +316,3 @@ def _check_uniforms(uniforms: Array | Tensor) -> None:
     fine = (uniforms >= 0) & (uniforms < 1)
     if not fine.all():
         raise ValueError("uniforms: each must be at least 0 and less than 1")
-
-
-def _check_drawn(q: Tensor, tokens: list[int]) -> None:
-    """`draw_children` first gives tokens with a positive probability, then other tokens."""
-    first = q[tokens][: (q > 0).sum()]
-    if not (first > 0).all():
-        raise ValueError(f"tokens {tokens}: one of them has q = 0")

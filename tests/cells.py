@@ -1,5 +1,6 @@
 """Cells of a notebook, run on made numbers: for the tests of what notebooks conclude."""
 
+import ast
 from functools import cache
 from types import SimpleNamespace
 
@@ -25,6 +26,20 @@ def code_of(number):
     [source] = (ROOT / "notebooks").glob(f"{number}_*.py")
     cells = [cell for cell in jupytext.read(source).cells if cell.cell_type == "code"]
     return [cell.source for cell in cells if "bootstrap" not in cell.metadata.get("tags", ())]
+
+
+def functions_of(number, **names):
+    """The imports, functions and WORDS of a notebook, and the names that they use. No other line of
+    it runs.
+    """
+    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef)
+    body = [
+        node
+        for node in ast.parse("\n".join(code_of(number))).body
+        if isinstance(node, kinds) or ast.unparse(node).startswith("WORDS = ")
+    ]
+    exec(compile(ast.Module(body, []), number, "exec"), names)
+    return names
 
 
 def run_cells(number, first, last, profile=None, **names):

@@ -267,6 +267,17 @@ def edit_json(path, **changes):
     path.write_text(json.dumps(facts | changes))
 
 
+def change_weights(folder, *unwanted, **more):
+    """Change the weights of a folder: leave out names that hold an unwanted text, add others."""
+    from safetensors.torch import load_file, save_file
+
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    kept = {k: v for k, v in weights.items() if not any(text in k for text in unwanted)}
+    save_file(kept | more, file, {"format": "pt"})
+    return len(weights) - len(kept)
+
+
 def cut_file(path):
     """Leave the first half of a file."""
     content = path.read_bytes()

@@ -2,14 +2,16 @@
 with exact sums over everything that can happen in one block.
 
 Nothing in this file calls speclab.verify. A rule is `step(p, q, tokens) -> (chances, residual)`, so
-the same enumerator takes the steps of this file and of the kit. A `World` is a pair of models: p
-and q after every prefix.
+the same enumerator takes the steps of this file and of the kit. Block verification has no step at a
+node: its `step` takes a whole chain with its rows of p and q, and gives the chance h_i and the next
+token's distribution for every i. A `World` is a pair of models: p and q after every prefix.
 """
 
 from collections import defaultdict
 from itertools import pairwise, permutations, product
 
 import numpy as np
+from scipy.optimize import linprog
 
 
 class World:
@@ -95,6 +97,23 @@ def greedy(p, q, tokens):
     return [float(x == p.argmax()) for x in tokens], np.eye(len(p))[p.argmax()]
 
 
+def block_verification(p, q, tokens):
+    """Algorithm 2 of arXiv:2403.10444, line by line: h_1 .. h_n after h_0 = 1, and the distribution
+    of the next token after each length, which after the whole chain is p.
+    """
+    joint, chances, after = 1.0, [], []
+    for i in range(len(tokens) + 1):
+        if i > 0:
+            x = tokens[i - 1]
+            joint = min(joint * p[i - 1][x] / q[i - 1][x], 1.0)
+        if i == len(tokens):
+            return [1.0, *chances[1:], joint], [*after, p[i]]
+        missing = [max(joint * p[i][y] - q[i][y], 0.0) for y in range(len(p[i]))]
+        bottom = sum(missing) + 1 - joint
+        chances.append(sum(missing) / bottom if bottom > 0 else 1.0)
+        after.append(np.array(missing) / sum(missing) if sum(missing) > 0 else p[i])
+
+
 STEPS = {
     "greedy": greedy,
     "rejection": recursive,
@@ -102,8 +121,10 @@ STEPS = {
     "point-mass": point_mass,
     "ratio": ratio,
     "typical": typical,
+    "exact-match": point_mass,  # the chance that the target's draw is this child and no earlier one
+    "block": block_verification,
 }
-SAMPLED = {"rejection", "without-replacement"}
+SAMPLED = {"rejection", "without-replacement", "exact-match", "block"}
 
 
 def drafts(rule: str, q: np.ndarray, count: int):
@@ -123,6 +144,8 @@ def block(rule: str, step, tree, world: World) -> dict[tuple, float]:
     """Exact distribution of the tokens that one block emits: all drafts, all accepts and rejects,
     all emitted tokens.
     """
+    if rule == "block":
+        return whole_chains(step, tree, world)
     memory: dict[tuple, dict] = {}
 
     def below(node: int, prefix: tuple) -> dict:
@@ -145,6 +168,60 @@ def block(rule: str, step, tree, world: World) -> dict[tuple, float]:
         return dict(emitted)
 
     return below(0, ())
+
+
+def whole_chains(step, tree, world: World) -> dict[tuple, float]:
+    """`block` for block verification: the longest beginning of the chain whose coin accepts it."""
+    emitted = defaultdict(float)
+    for tokens, weight in token_tuples("block", tree, world):
+        drafted = tuple(int(x) for x in tokens[1:])
+        chances, after = step(*rows(tree, tokens, world), drafted)
+        for length in reversed(range(tree.size + 1)):
+            for token, share in enumerate(after[length]):
+                here = weight * float(chances[length]) * float(share)
+                emitted[(*drafted[:length], token)] += here
+            weight *= 1 - float(chances[length])
+    return dict(emitted)
+
+
+def accepted_length(emitted: dict[tuple, float]) -> float:
+    """Mean number of accepted tokens in a block, whose last token was not drafted."""
+    return sum(share * (len(tokens) - 1) for tokens, share in emitted.items())
+
+
+def most_accepted(gamma: int, world: World) -> float:
+    """The most drafted tokens that any lossless rule for a chain drawn from q accepts on average: a
+    linear programme over all rules, whatever they look at.
+
+    Its variables are P(at least i tokens are accepted | the chain). They fall in i. If the chains
+    that begin with y are accepted up to y with probability A(y) together, the token after y can
+    only follow p if A(y x) <= A(y) p(x | y), and this is enough.
+    """
+    chains = list(product(range(world.vocab), repeat=gamma))
+    names = {(c, i): k for k, (c, i) in enumerate(product(chains, range(1, gamma + 1)))}
+    drafted = {c: np.prod([world.at("q", c[:i])[x] for i, x in enumerate(c)]) for c in chains}
+
+    def accepted(prefix):
+        """A(prefix) as coefficients of the variables, and as a constant."""
+        row = np.zeros(len(names))
+        for c in chains:
+            if prefix and c[: len(prefix)] == prefix:
+                row[names[c, len(prefix)]] = drafted[c]
+        return row, float(not prefix)
+
+    rows_, limits = [], []
+    for length in range(1, gamma + 1):
+        for y in product(range(world.vocab), repeat=length):
+            (above, constant), share = accepted(y[:-1]), world.at("p", y[:-1])[y[-1]]
+            rows_.append(accepted(y)[0] - share * above)
+            limits.append(share * constant)
+    for c, i in product(chains, range(2, gamma + 1)):
+        row = np.zeros(len(names))
+        row[names[c, i]], row[names[c, i - 1]] = 1, -1
+        rows_.append(row)
+        limits.append(0)
+    value = -np.array([drafted[c] for c, _ in names])
+    return -linprog(value, np.array(rows_), limits, bounds=(0, 1)).fun
 
 
 def first_tokens(emitted: dict[tuple, float], world: World, count: int) -> np.ndarray:
@@ -235,6 +312,13 @@ def rows(tree, tokens, world: World) -> tuple[np.ndarray, np.ndarray]:
 
 def walk(rule: str, tree, tokens, p, q, uniforms) -> tuple[tuple, int, str, int]:
     """(path, token, kind, tried) of given uniforms, by this file's steps."""
+    if rule == "exact-match":
+        return own_draws(tree, tokens, p, uniforms)
+    if rule == "block":
+        chances, after = STEPS[rule](p, q, tuple(tokens[1:]))
+        length = max(i for i in range(tree.size + 1) if uniforms[i] < chances[i] or i == 0)
+        token, path = picked(after[length], uniforms[0]), tuple(range(1, length + 1))
+        return path, token, "bonus" if length == tree.size else "recovered", tree.size
     node, path, tried = 0, [], 0
     while True:
         children = [int(c) for c in tree.children(node)]
@@ -245,22 +329,41 @@ def walk(rule: str, tree, tokens, p, q, uniforms) -> tuple[tuple, int, str, int]
                 path, node = [*path, child], child
                 break
         else:
-            token = int(
-                np.searchsorted(
-                    np.cumsum(residual), uniforms[tried] * np.sum(residual), side="right"
-                )
-            )
+            token = picked(residual, uniforms[tried])
             return tuple(path), token, "recovered" if children else "bonus", tried
+
+
+def picked(row: np.ndarray, uniform: float) -> int:
+    """The token that a uniform number picks."""
+    return int(np.searchsorted(np.cumsum(row), uniform * np.sum(row), side="right"))
+
+
+def own_draws(tree, tokens, p, uniforms) -> tuple[tuple, int, str, int]:
+    """`walk` of exact match: at each node the target draws with the node's number."""
+    node, path, tried = 0, [], 0
+    while True:
+        own, children = picked(p[node], uniforms[node]), [int(c) for c in tree.children(node)]
+        drafted = [int(tokens[c]) for c in children]
+        if own not in drafted:
+            kind = "recovered" if children else "bonus"
+            return tuple(path), own, kind, tried + len(children)
+        tried += drafted.index(own) + 1
+        node = children[drafted.index(own)]
+        path.append(node)
 
 
 def cuts(rule: str, tree, tokens, p, q) -> np.ndarray:
     """Every place in [0, 1] where a decision at any node can change."""
     found = [0.0, 1.0]
+    if rule == "block":
+        chances, after = STEPS[rule](p, q, tuple(tokens[1:]))
+        found += [*chances, *np.cumsum(after, axis=1).ravel()]
+        return np.unique(np.clip(found, 0, 1))
     for node in range(tree.size + 1):
         chances, residual = STEPS[rule](
             p[node], q[node], tuple(int(tokens[c]) for c in tree.children(node))
         )
-        found += [*chances, *np.cumsum(residual)]
+        found += [*chances, *np.cumsum(p[node] if rule == "exact-match" else residual)]
     found = np.unique(np.clip(found, 0, 1))
     return found[np.append(True, np.diff(found) > 1e-15)]
 

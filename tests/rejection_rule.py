@@ -6,9 +6,6 @@ token are rows.
 """
 
 import numpy as np
-import torch
-
-from speclab.verify import RULES
 
 
 def chance(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -65,18 +62,3 @@ def survival(kept: np.ndarray, last: int, gamma: int) -> np.ndarray:
         reached = reached @ kept
         found.append(reached.sum())
     return np.array(found)
-
-
-def exact_limit(rule: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """The exact distribution of one word that `rule` drafts (drawn, or q's best), checks and,
-    if it is rejected, draws again.
-    """
-    words = np.eye(len(p))
-    limit = np.zeros(len(p))
-    drawn = q if RULES[rule].sampled else words[q.argmax()]
-    rows = torch.from_numpy(p), torch.from_numpy(q)
-    for child in np.flatnonzero(drawn):
-        kept, rest = RULES[rule].step(*rows, [int(child)])
-        given = kept * words[child] + (1 - kept) * rest
-        limit += drawn[child] * given.numpy()
-    return limit

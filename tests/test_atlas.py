@@ -23,13 +23,6 @@ def test_the_leaderboard_s_numbers(run, expected):
     assert rows["tokens"].sum() / rows["passes"].sum() == pytest.approx(expected, abs=0.0005)
 
 
-def test_the_heuristic_schedule_has_no_contradiction():
-    frame = atlas.passes_of("sps")
-    assert len(frame) == 40_632
-    assert (frame["accepted"] <= frame["drafted"]).all()
-    assert frame["drafted"].min() >= 1
-
-
 def test_every_run_is_there_is_small_and_has_its_licence():
     table = atlas.runs()
     assert set(atlas.answers()["run"]) == set(table["run"])

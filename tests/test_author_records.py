@@ -1,12 +1,11 @@
-"""Download of the authors' files from a folder (correct, wrong and missing files), and the
-reading of their records, also of the real files.
+"""Download of the authors' files from a folder (correct, wrong and missing files), and what their
+records count.
 """
 
 import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -62,7 +61,7 @@ def test_other_bytes_are_refused(there, tmp_path, content):
 
 def test_absent_file_and_no_network_say_what_to_do(there, tmp_path, capsys):
     absent = source(there, {"raw_records_20260411_999999.csv": "0"})
-    with pytest.raises(ValueError, match="No such file.*SPECLAB_AUTHOR_RECORDS=folder"):
+    with pytest.raises(ValueError, match="No such file.*copy the files .* into"):
         absent.fetch(tmp_path)
     capsys.readouterr()
     for what in ("author-records", "specdecode-bench"):
@@ -72,21 +71,7 @@ def test_absent_file_and_no_network_say_what_to_do(there, tmp_path, capsys):
     assert names(tmp_path) == []
 
 
-# ---- what is read --------------------------------------------------------------------------------
-
-
-def test_records_are_read_as_nodes(tmp_path):
-    assert author_records.read_records(str(tmp_path)) == {}
-    row = {"sample_id": "he/0", "task_type": "code", "token_position": 3, "node_id": 0}
-    numbers = {"tree_depth": 1, "draft_prob": 0.6, "target_prob": [np.nan], "target_entropy": 1.0}
-    for name in ("raw_000001.csv", "000002.csv.gz"):
-        pd.DataFrame(row | numbers).to_csv(tmp_path / name, index=False)
-    runs = author_records.read_records(str(tmp_path))
-    assert list(runs) == ["000002", "000001"]
-    for nodes in runs.values():
-        named = nodes[["prompt_id", "domain", "position", "node", "depth"]]
-        assert named.to_numpy().tolist() == [["he/0", "code", 3, 0, 1]]
-        assert nodes["target_prob"].isna().all()
+# ---- what their records count --------------------------------------------------------------------
 
 
 @released
@@ -94,7 +79,8 @@ def test_records_are_read_as_nodes(tmp_path):
     ("name", "rows", "nan_rows"), [("054105", 2368, 7), ("055031", 1264, 108), ("060835", 2432, 6)]
 )
 def test_released_records_count_a_missing_number_as_accepted(name, rows, nan_rows):
-    nodes = author_records.read_records(str(RECORDS))[name]
+    (path,) = RECORDS.glob(f"*{name}.csv*")
+    nodes = pd.read_csv(path)
     is_nan = nodes["target_prob"].isna()
     assert (len(nodes), is_nan.sum()) == (rows, nan_rows)
     accepted = nodes["acceptance_prob"]

@@ -1,6 +1,5 @@
 """How notebook 11 judges claims: cases that must hold, must fail and are inconclusive."""
 
-import ast
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from cells import functions_of
 from scipy.stats import norm
 
 from speclab import stats
@@ -21,20 +21,7 @@ CLAIMS = {
 }
 
 
-def of_notebook():
-    """The notebook's imports, functions and WORDS, and the claims as it lists them."""
-    kinds = (ast.ImportFrom, ast.Import, ast.FunctionDef)
-    body = [
-        node
-        for node in ast.parse(SOURCE).body
-        if isinstance(node, kinds) or ast.unparse(node).startswith("WORDS = ")
-    ]
-    found = {"listed": pd.DataFrame(CLAIMS.values()).set_index("id")}
-    exec(compile(ast.Module(body, []), "11", "exec"), found)
-    return found
-
-
-NOTEBOOK = of_notebook()
+NOTEBOOK = functions_of("11", listed=pd.DataFrame(CLAIMS.values()).set_index("id"))
 ABOVE = [0, np.inf]
 
 

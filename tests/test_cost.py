@@ -37,15 +37,16 @@ def test_bad_input_is_named():
 
 
 @pytest.mark.parametrize(
-    ("verify", "drift", "words"),
+    ("draft", "verify", "drift", "words"),
     [
-        ((1.0, 0.97, 1.4), 0.15, ""),
-        ((1.0, 0.96, 0.92), 0.0, "be 8 % faster than"),
-        ((1.0, 1.2, 1.4), 0.16, "uncertain by 16 %"),
+        (0.1, (1.0, 0.97, 1.4), 0.15, ""),
+        (0.1, (1.0, 0.96, 0.92), 0.0, "be 8 % faster than"),
+        (0.1, (1.0, 1.2, 1.4), 0.16, "uncertain by 16 %"),
+        (0.139, (1.0, 1.2, 1.4), 0.0, "28 % faster"),
     ],
 )
-def test_a_disturbed_clock_carries_no_verdict(verify, drift, words):
+def test_a_disturbed_clock_carries_no_verdict(draft, verify, drift, words):
     """Too cheap a pass over several tokens, or two rounds that disagree, in whichever direction."""
-    costs = cost.Costs(1.0, (1, 2, 4), (0.1,) * 3, verify, drift=drift)
+    costs = cost.Costs(1.0, (1, 2, 4), (draft, 0.1, 0.1), verify, drift=drift)
     said = cost.disturbed(costs)
     assert words in said and bool(said) == bool(words)

@@ -17,7 +17,7 @@ from toy import plain, recorded_tables, toy_pair
 
 from speclab.__main__ import main
 from speclab.cli.decode_file import plain_difference
-from speclab.decode import decode, decode_prompt
+from speclab.decode import decode, decode_prompt, prefill
 from speclab.draft import propose
 from speclab.lab import combined
 from speclab.lab.combined import starts_of_trace
@@ -56,6 +56,11 @@ SAMPLED = [
     ("rejection", "chain:2+lookup:2", None),
     ("point-mass", "chain:2+lookup:2", None),
     ("rejection", "lookup:1", None),
+    ("block", "chain:3", None),
+    ("block", "chain:3", KEPT),
+    ("block", "chain:2+lookup:2", None),
+    ("exact-match", "chain:3", None),
+    ("exact-match", "tree:2,2", None),
 ]
 DRAWS = [500, pytest.param(4000, marks=pytest.mark.slow)]
 TREES = [(3, 2, 8), (2, 4), (4, 2), (5, 2, 16)]
@@ -174,11 +179,14 @@ def test_sampled_first_tokens_have_the_targets_distribution(rule, shape, kept, d
 
 
 def assert_samples_the_target(pair, ids, rule, shape, draws):
-    """The first two tokens of so many texts have the target's distribution."""
-    counts, rng = np.zeros((pair.vocab, pair.vocab)), np.random.default_rng(5)
-    for _ in range(draws):
-        steps = decode(pair, ids, rule, parse_shape(shape), WARM, 2, rng)
-        counts[tuple(token for step in steps for token in step.tokens)] += 1
+    """The first two tokens of so many texts, each of a seed of its own, have the target's
+    distribution.
+    """
+    prompt, shape, counts = prompt_of(ids), parse_shape(shape), np.zeros((pair.vocab, pair.vocab))
+    caches = prefill(pair, ids, 2 + shape.room)
+    for seed in range(draws):
+        made = decode_prompt(pair, prompt, rule, shape, WARM, 2, seed, caches=caches)
+        counts[made.token_ids] += 1
     first = next_p(pair, ids)
     expected = draws * np.stack([p * next_p(pair, (*ids, a)) for a, p in enumerate(first)])
     big = expected > 5
@@ -248,9 +256,10 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
 @pytest.mark.parametrize(
     ("rule", "shape", "sampling", "words"),
     [
-        ("rejection", "tree:3,2,8", WARM, "needs a chain"),
-        ("without-replacement", "dynamic:3,2,8", WARM, "needs a static tree"),
+        ("block", "tree:3,2,8", WARM, "rejection and block need a chain"),
+        ("without-replacement", "dynamic:3,2,8", WARM, "and exact-match a static tree"),
         ("rejection", "chain:3", GREEDY, "temperature 0.0: greedy needs"),
+        ("exact-match", "chain:3", GREEDY, "temperature 0.0: greedy needs"),
         ("typical", "chain:3", WARM, "lossless rules are greedy, rejection"),
         ("greedy", "dynamic:3,2", GREEDY, "dynamic:DEPTH,BRANCHES,BUDGET"),
     ],

@@ -25,7 +25,6 @@ from test_faults import DAMAGES
 
 from speclab.cli.commands import cli, main
 from speclab.models import pairs
-from speclab.models.folder import ModelFolder
 from speclab.run import reproduce
 from speclab.study import runs
 from speclab.study.profiles import ROOT, load_profile, parse_overrides
@@ -360,12 +359,6 @@ def test_a_terminal_obeys_no_name_of_a_run(command, recorded, place, capsys):
 
 
 # ---- the machine ---------------------------------------------------------------------------------
-
-
-def test_the_source_of_weights(tmp_path):
-    (tmp_path / "source.json").write_text('{"wheel"')
-    with pytest.raises(ValueError, match=r"source\.json is damaged"):
-        _ = ModelFolder(tmp_path).recipe
 
 
 @pytest.mark.parametrize(

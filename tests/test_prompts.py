@@ -26,7 +26,6 @@ from speclab.study.prompts import (
     load_prompts,
     prompts_digest,
     read_prompts,
-    strip_wrapper,
     training_prompts,
 )
 from speclab.study.runs import of_kind, profile_prompts
@@ -98,35 +97,19 @@ def test_unwrapped_are_the_same_problems_without_the_papers_words(project):
     assert again == project
 
 
-# ---------------------------------------------------------------- the second set
-
-
-def test_the_second_set_has_fifteen_prompts_of_each_of_its_categories():
-    kinds = Counter((p.prompt_id.split("-")[1], p.domain) for p in load_prompts("second", 75))
-    assert len(kinds) == 8 and set(kinds.values()) == {15}
-    own = {("coding", "code"), ("maths", "math"), ("reasoning", "reasoning")}
-    assert own == {kind for kind in kinds if kind[1] != "chat"}
-
-
-def trigrams(prompt):
-    """The sequences of three words of a prompt, without its wrapper."""
-    words = re.findall(r"[a-z0-9]+", strip_wrapper(prompt.text).lower())
-    return {tuple(words[i : i + 3]) for i in range(max(1, len(words) - 2))}
-
-
-def test_no_prompt_of_the_second_set_is_in_a_form_of_the_drafts_training():
-    profile = load_profile("smollm")
+def test_no_prompt_of_the_second_set_is_in_a_form_of_the_drafts_training(monkeypatch):
+    """The share of a prompt's runs of three words that one training prompt has, too."""
+    monkeypatch.setattr("data.training_prompts.compose.NGRAM", 3)
+    profile, largest = load_profile("smollm"), {}
     composed = profile.notes.trained_on["composed"].items()
-    known = [trigrams(p) for name, count in composed for p in training_prompts(count, 0, [name])]
-    largest = {"second": Counter(), "greedy": Counter()}  # share in one training prompt, by domain
-    for kind, of_domain in largest.items():
+    known = [shingles(p.text) for name, n in composed for p in training_prompts(n, 0, [name])]
+    for kind in ("second", "greedy"):
         for prompt in profile_prompts(of_kind(profile, kind)):
-            own = trigrams(prompt)
+            own = shingles(prompt.text)
             seen = max(len(own & others) for others in known) / len(own)
-            of_domain[prompt.domain] = max(of_domain[prompt.domain], seen)
-    # a tenth of a prompt's runs of three words, the threshold that its card names
-    assert max(largest["second"].values()) <= 0.1
-    assert min(largest["greedy"].values()) > 0.1, "the project's own prompts are"
+            largest[kind, prompt.domain] = max(largest.get((kind, prompt.domain), 0), seen)
+    # a tenth is the threshold that its card names; the project's own prompts are in such forms
+    assert all((seen <= 0.1) == (kind == "second") for (kind, _), seen in largest.items())
 
 
 # ---------------------------------------------------------------- a user's file or folder

@@ -80,15 +80,6 @@ def test_domain_means_are_count_weighted_and_the_all_row_is_their_mean():
     assert round(values[5], 4) == 0.5382  # pooled over nodes: not what was printed
 
 
-def test_table_v_pools_over_domains():
-    cells = run_file("alpha_depth_task_position")
-    cells["total"] = cells["alpha_mean"] * cells["count"]
-    sums = cells.groupby(["depth", "bin"]).sum(numeric_only=True)
-    theirs = run_file("alpha_by_depth_position")["alpha_mean"]
-    assert_allclose(sums["total"] / sums["count"], theirs, rtol=1e-12)
-    assert np.abs(sums["alpha_mean"].to_numpy() / 4 - theirs).max() > 1e-4
-
-
 def compared(table, run, *arguments, **options):
     frame = published.comparison(table, run, *arguments, **options)
     return frame.set_index([key for key in published.KEYS if frame[key].nunique() > 1])
@@ -125,12 +116,10 @@ def test_a_study_of_other_domains_has_the_tables_without_the_papers_numbers():
         setattr(run, name, rows.replace({"domain": {"math": "billing"}}))
     of_paper, own = published.comparison("I", make_run()), published.comparison("I", run)
     assert own["published"].isna().all() and of_paper["published"].notna().all()
-    assert "published" not in published.cells_of_table(
-        own
-    ) and "published" in published.cells_of_table(of_paper)
-    keys, ours = ["domain", "quantity"], "ours_as_published"
-    renamed = of_paper.replace({"domain": {"math": "billing"}}).set_index(keys)[ours]
-    assert own.set_index(keys)[ours].to_dict() == pytest.approx(renamed.to_dict())
+    cells = [published.cells_of_table(table) for table in (own, of_paper)]
+    assert ["published" in table for table in cells] == [False, True]
+    ours, theirs = (sorted(table["ours_as_published"]) for table in (own, of_paper))
+    assert ours == pytest.approx(theirs), "in another order of domains"
 
 
 def test_tables_ii_and_iii_are_of_the_blocks_that_a_decoder_visits():

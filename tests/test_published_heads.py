@@ -12,14 +12,15 @@ from safetensors.torch import save_file
 
 pytest.importorskip("speculators", reason="the extra `heads` is not installed")
 
-from test_decode import assert_plain, prompt_of
+from test_decode import prompt_of
 from toy import plain, recorded_tables
 
+from speclab.decode import decode_prompt
 from speclab.record import LONGEST
 from speclab.replay import replay
-from speclab.shapes import Shape, parse_shape
+from speclab.sampling import Sampling
+from speclab.shapes import parse_shape
 from speclab.study.pairs import load_pair
-from speclab.tree import chain, static_tree
 
 VOCABULARY, WIDTH, LAYERS = 40, 32, 7  # of the targets; without named layers a head reads 2, 3, 4
 SAID = 20  # tokens of a trimmed vocabulary
@@ -186,11 +187,10 @@ def test_greedy_text_is_the_plain_text_and_counts_are_the_replays(pair):
         text = plain(pair, prompt, 30)
         trace = recorded_tables(pair, prompt, text)["trace"]
         assert trace["block_ranks"].map(len).max() == min(LONGEST, len(text))
-        for tree in (chain(1), chain(4)):
-            made, blocks = assert_plain(pair, prompt, Shape(tree), 30), replay(trace, tree)
-            assert [step.accepted for step in made.steps] == blocks["accepted"].to_list()
-            accepted += blocks["accepted"].sum()
-        for shape in (Shape(static_tree(3, 2, 8)), parse_shape("dynamic:3,3,7")):
-            made = assert_plain(pair, prompt, shape, 30)
-            accepted += sum(step.accepted for step in made.steps)
+        for shape in map(parse_shape, ("chain:1", "chain:4", "tree:3,2,8", "dynamic:3,3,7")):
+            made = decode_prompt(pair, prompt, "greedy", shape, Sampling(), 30)
+            assert made.token_ids == text
+            counts = [step.accepted for step in made.steps]
+            assert shape.tree is None or counts == replay(trace, shape.tree)["accepted"].tolist()
+            accepted += sum(counts)
     assert accepted, "or acceptance is not tested"

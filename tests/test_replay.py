@@ -2,6 +2,7 @@
 properties.
 """
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -14,7 +15,7 @@ from test_choose import trace_of
 
 from speclab import score
 from speclab.lab.combined import longest_chain
-from speclab.replay import chain_sums, prompt_sums, ranks_ahead, replay, replay_sampled
+from speclab.replay import DRAWN, chain_sums, prompt_sums, ranks_ahead, replay, replay_sampled
 from speclab.tree import Tree, chain, static_tree
 
 PAPER_TREE = static_tree(3, 2, 8)
@@ -122,6 +123,14 @@ def test_sampled_by_hand():
     by_hand = [[1, 1, 2, 0], [1, 1.25, 2, 0.25], [1, 0.25, 1, 0.25]]
     assert np.allclose(every[["weight", "accepted", "emitted", "truncated"]], by_hand)
     assert prompt_sums(blocks)[["emitted", "blocks"]].to_numpy().tolist() == [[3, 1.5]]
+    # block: 1/2, 1/2 * 2 is not below it; 1, 2 * 1/4; 1/4. exact match: q, and its product
+    survival = {
+        "block": [[1 / 2, 1 / 2], [1, 1 / 2], [1 / 4, 0]],
+        "exact-match": [[0.25, 0.2], [0.8, 0.16], [0.2, 0]],
+    }
+    for rule, by_hand in survival.items():
+        every = replay_sampled(trace, 2, "every", rule)
+        assert np.allclose(every[["survival_1", "survival_2"]], by_hand)
 
 
 # ---- T = 0: a literal greedy decoder on a toy pair
@@ -253,12 +262,37 @@ def assert_is_expected(blocks, world, totals, final):
 
 
 @pytest.mark.parametrize("stop", [None, EOS])
-@pytest.mark.parametrize("gamma", [1, 2, 3, 6])
-def test_sampled_chain_equals_enumerated_speculative_sampling(gamma, stop):
+@pytest.mark.parametrize(
+    ("rule", "gamma"),
+    [
+        *(("rejection", gamma) for gamma in (1, 2, 3, 6)),
+        *product(["block", "exact-match"], [1, 2, 3]),
+    ],
+)
+def test_sampled_chain_equals_enumerated_speculative_sampling(rule, gamma, stop):
     world = World(3)
-    exact = decode_exactly("rejection", chain(gamma), world, 5, stop)
+    exact = decode_exactly(rule, chain(gamma), world, 5, stop)
     trace = trace_of_all(exact[1], world)
-    assert_is_expected(replay_sampled(trace, gamma), world, *exact)
+    assert_is_expected(replay_sampled(trace, gamma, rule=rule), world, *exact)
+
+
+@pytest.mark.parametrize("kind", ["random", "zeros", "p = q", "disjoint", "p one-hot"])
+@pytest.mark.parametrize("rule", DRAWN)
+def test_each_text_is_accepted_as_deep_as_enumerated(rule, kind):
+    """Not only on average: P(at least i accepted and the text begins with y), for every text y."""
+    world, gamma, accepted = World(2, kind=kind), 3, {}
+    for tokens, share in block(rule, STEPS[rule], chain(gamma), world).items():
+        for tail in product(range(3), repeat=gamma + 1 - len(tokens)):
+            text = (*tokens, *tail)
+            chance = share * likelihood(text, world, len(tokens))
+            for i in range(1, len(tokens)):
+                accepted[text, i] = accepted.get((text, i), 0.0) + chance
+    texts = [y for y in product(range(3), repeat=gamma + 1) if likelihood(y, world)]
+    every = replay_sampled(trace_of_all(texts, world), gamma, "every", rule)
+    first = every[every["start"] == 0].set_index("prompt_id")
+    for text, i in product(texts, range(1, gamma + 1)):
+        found = first.loc[str(text), f"survival_{i}"] * likelihood(text, world)
+        assert found == pytest.approx(accepted.get((text, i), 0.0), abs=1e-13)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -331,6 +365,9 @@ def test_sampled_properties(lists, gamma):
     every, longer = (replay_sampled(trace, g, "every") for g in (gamma, gamma + 1))
     assert (longer["accepted"] >= every["accepted"] - 1e-12).all(), "but for rounding"
     assert np.allclose(longer[f"survival_{gamma}"], every[f"survival_{gamma}"])
+    check_counts(trace, replay_sampled(trace, gamma, rule="block"), gamma)
+    by_block = replay_sampled(trace, gamma, "every", "block")
+    assert (by_block["accepted"] >= every["accepted"] - 1e-12).all(), "at every start"
 
 
 @settings(max_examples=25)
@@ -353,7 +390,8 @@ def test_at_certainty_the_sampled_chain_is_the_greedy_one(lists, gamma):
 def test_sweep_equals_replay_gamma_by_gamma():
     trace = trace_of({"b": ("math", [0, 0, 1, 0]), "a": ("code", [1, 0, 1, 1, 0])})
     trace = trace.assign(p_token=0.5, q_token=0.5 / (1 + trace["draft_rank"]))
-    for rule, walk in {"point-mass": replay, "rejection": replay_sampled}.items():
+    drawn = {rule: partial(replay_sampled, rule=rule) for rule in DRAWN}
+    for rule, walk in {"point-mass": replay, **drawn}.items():
         swept = chain_sums(trace, (1, 4), rule, "every").set_index("gamma")
         for gamma in (1, 4):
             sums = prompt_sums(walk(trace, gamma, "every"))
@@ -402,6 +440,8 @@ def test_a_broken_trace_and_a_wrong_gamma_are_refused(broken, message):
         replay(trace.assign(**broken), 2)
     with pytest.raises(ValueError, match="gamma=.* whole numbers from 1"):
         replay(trace, 0)
+    with pytest.raises(ValueError, match="rule = 'typical' .* rejection, block, exact-match"):
+        replay_sampled(trace, 2, rule="typical")
 
 
 # ---------------------------------------------------------------- blocks of a head

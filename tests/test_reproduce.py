@@ -24,7 +24,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from same_process import use_no_kernel
 
 from speclab.__main__ import main
-from speclab.cli.run_plan import listed
 from speclab.explore import page as explorer
 from speclab.models.hub import ModelsMissing
 from speclab.run import pages, parameters, reproduce
@@ -41,11 +40,9 @@ display(Markdown("**Answer.** It **is** so."))
 """
 PARAMETERS = """profile: str = "paper"
 overrides: dict = {}  # of the profile
-largest: int = 16  # 1 to 64
-gamma: int = 4  # 1 to largest; tokens
+gamma: int = 4  # 1 to 64; tokens
 rule: str = "greedy"  # one of greedy, sampled
 costs: list = [0.1, 2.0]  # 0 to 10
-beside: list = ["mine.csv"]  # any
 place: str = ""  # any
 timing: str = ""  # any
 judged_prompts_per_domain: int = 0  # 0 to 100
@@ -175,9 +172,9 @@ def test_only_what_changed_runs_again(repository, capsys):
 
 # ---- what an outcome depends on ------------------------------------------------------------------
 
-KIT = {  # code, what it declares, and what a profile names; the last ones change no outcome
+KIT = {  # code, data, and what a profile names; the last ones change no outcome
     "speclab/score.py": "def chain():\n    return 1\n",
-    "speclab/lab/paper.py": 'READS = ["data/paper"]\n',
+    "speclab/cli/hosted.py": "",
     "data/paper/table.csv": "1\n",
     "data/engines/names.yaml": "{}\n",
     "data/measured/smollm.csv": "1\n",
@@ -188,12 +185,10 @@ KIT = {  # code, what it declares, and what a profile names; the last ones chang
     "weights/draft/tokenizer_config.json": "{}",
     "requirements.lock": "",
     "mine.csv": "1",
-    "speclab/cli/hosted.py": "",
     "data/runs/timing/2026.csv": "1\n",
-    "data/routing/card.json": "{}\n",
+    "data/pairs/other/.lock": "",
 }
 IGNORED = [*KIT][-3:]
-READERS = 'READS = ["data/measured", "{beside}", "{place}", "data/engines/names.yaml"]'
 
 
 @pytest.fixture
@@ -202,8 +197,8 @@ def kit(empty):
     for name, text in KIT.items():
         (empty.root / name).parent.mkdir(parents=True, exist_ok=True)
         (empty.root / name).write_text(text)
-    empty.write("01_good", READERS)
-    empty.write("10_timed", READERS, tags=["timed"])
+    empty.write("01_good", "x = 1")
+    empty.write("10_timed", "x = 1", tags=["timed"])
     return empty
 
 
@@ -220,12 +215,12 @@ def digests_of(kit, given=None, **changes):
     models = {f"{n}.path": str(kit.root / "weights" / n) for n in ("target", "draft")}
     of_profile = models | {"prompts": "project", "traces": "data/traces/tiny"} | changes
     call = reproduce.open_run("tiny", [], of_profile, pairs(given or {}), kit.root)
-    return [notebook.digest for notebook in call.notebooks]
+    return [notebook.stamp["digest"] for notebook in call.notebooks]
 
 
 def test_a_notebook_depends_on_its_prose_its_profile_and_its_parameters(kit):
     found = [digests_of(kit), digests_of(kit, {"gamma": 5}), digests_of(kit, depth=2)]
-    kit.write("01_good", READERS, "# Another question?")
+    kit.write("01_good", "x = 1", "# Another question?")
     assert len({first for first, _ in [*found, digests_of(kit)]}) == 4
 
 
@@ -241,7 +236,7 @@ def test_two_files_that_are_exchanged_are_a_change(kit):
 NAMED = [  # by an environment variable, a profile or a parameter
     ("SPECLAB_TRACES", {}, {}, "greedy/manifest.json"),
     ("", {}, {"place": "notes"}, "notes/mine.txt"),
-    ("", {}, {"beside": ["paper", "smollm"]}, "data/traces/smollm/greedy/manifest.json"),
+    ("", {"traces": "shipped"}, {}, "shipped/greedy/manifest.json"),
 ]
 
 
@@ -249,7 +244,7 @@ NAMED = [  # by an environment variable, a profile or a parameter
     ("variable", "of_profile", "given", "file"),
     [*(("", {}, {}, file) for file in KIT), *NAMED],
 )
-def test_a_notebook_depends_on_all_code_and_on_what_is_declared_or_named(
+def test_a_notebook_depends_on_all_code_and_data_and_on_what_is_named(
     kit, tmp_path_factory, monkeypatch, variable, of_profile, given, file
 ):
     folder = tmp_path_factory.mktemp("elsewhere") if variable else kit.root
@@ -268,7 +263,7 @@ def test_a_notebook_depends_on_all_code_and_on_what_is_declared_or_named(
 def test_a_style_file_is_an_input_of_all_but_what_measures_time(kit, tmp_path, capsys):
     style = tmp_path / "paper.mplstyle"
     os.environ["SPECLAB_STYLE"] = str(style)
-    assert kit.run() == 2 and "no style file" in capsys.readouterr().err
+    assert kit.run() == 2 and "paper.mplstyle" in capsys.readouterr().err
     assert not kit.build.exists()
     found = []
     for size in (9, 8):
@@ -278,28 +273,13 @@ def test_a_style_file_is_an_input_of_all_but_what_measures_time(kit, tmp_path, c
     assert one != other and timed == still
 
 
-DATA = re.compile(r"[\"'](data/(?!runs|traces|pairs|measured)[\w./-]+)")
-
-
-def test_what_the_kits_own_code_reads_is_declared_and_there():
-    """Runs, traces, pairs and timing runs are named by profiles."""
-    for path in [*ROOT.glob("speclab/**/*.py"), *ROOT.glob("notebooks/[0-9]*.py")]:
-        source = path.read_text("utf-8")
-        names = (
-            {} if {*path.parts[len(ROOT.parts) :]} & {*reproduce.UNREAD} else DATA.findall(source)
-        )
-        for name in names:
-            assert any(name.startswith(one) for one in listed("READS", source)), (path, name)
-            assert (ROOT / name).exists()
-
-
 def test_only_notebook_10_measures_time_and_parameters_say_what_is_allowed():
     for notebook in reproduce.open_run("tiny", [], {}, []).notebooks:
         source = notebook.path.with_suffix(".py").read_text("utf-8")
         measures = "stopwatch.measured(" in source or "stopwatch.decoded_speed(" in source
         assert notebook.is_timed is measures is notebook.path.name.startswith("10")
-        for name, parameter in parameters.parameters_of(notebook.path).items():
-            assert re.match(r"any$|one of .|\S+ to \S+", parameter.allowed), name
+        for name, (_, allowed) in parameters.parameters_of(notebook.path).items():
+            assert re.match(r"any$|one of .|[0-9.]+ to [0-9.]+$", allowed), name
 
 
 # ---- how it ends ---------------------------------------------------------------------------------
@@ -373,7 +353,6 @@ def test_however_a_run_ends_figures_are_as_they_were(changed, monkeypatch, owner
 
 ASKS = """
 class {error}(Exception): pass
-READS = ["{{place}}"]
 if not pathlib.Path(place).exists():
     (folder / "plot.png").write_bytes(b"half")
     raise {error}("fetch <them>")
@@ -452,9 +431,9 @@ def test_a_notebook_that_differs_from_its_source_stops_the_call(repository, caps
     [
         ("--parameter gama=3", "parameter 'gama': did you mean 'gamma'?"),
         ("--parameter level=0.9", "parameter 'level': intervals are 95 %"),
-        ("--parameter gamma=three", "gamma='three': allowed is 1 to largest"),
-        ("--parameter gamma=true", "gamma=True: allowed is 1 to largest"),
-        ("--parameter largest=3", "gamma=4: allowed is 1 to largest"),
+        ("--parameter gamma=three", "gamma='three': allowed is 1 to 64"),
+        ("--parameter gamma=true", "gamma=True: allowed is 1 to 64"),
+        ("--parameter gamma=65", "gamma=65: allowed is 1 to 64"),
         ("--parameter rule=gredy", "rule='gredy': allowed is one of greedy, sampled"),
         ("--parameter costs=[0.1,-1]", "costs=[0.1, -1]: allowed is 0 to 10"),
         ("--parameter costs=[]", "costs=[]: allowed is 0 to 10"),
@@ -489,7 +468,7 @@ def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository,
 
     old = {"01": {"gamma": 2, "level": 0.9}, "06_entropy_paradox": {"gamma": 3}}
     assert gammas(old) == [2, 4, 3] and gammas(old, gamma=7) == [7, 7, 7]
-    assert "01: 'level' is ignored: intervals" in capsys.readouterr().err
+    assert "01_good: 'level' is ignored: intervals" in capsys.readouterr().err
     for wrong, said in (("01_good", "did you mean 'gamma'"), ("03_c", "notebook '03_c'")):
         with pytest.raises(ValueError, match=said):
             gammas({wrong: {"gama": 2}})

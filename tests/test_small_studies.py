@@ -168,7 +168,7 @@ def check_name(build, figures):
     for page in figures.glob("*/README.md"):
         text = re.sub("```.*?```|^    .*?$", "", page.read_text("utf-8"), flags=re.DOTALL | re.M)
         text = re.sub(r'alt="[^"]*"|`[^`\n]*`', "", text)
-        assert not re.search(r"(?<!\\)(<u>|\$x_1)|a\|b", text), page
+        assert not re.search(r"(?<!\\)(<u>|\$x_1\$)|a\|b", text), page
     for table in figures.glob("*/*.tex"):
         assert not re.search(r"<(?!\$)|(?<!\\)(\$x|_1|#2)|a\|b", table.read_text("utf-8")), table
 

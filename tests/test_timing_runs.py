@@ -8,6 +8,7 @@ from tools import timing as tool
 
 from speclab import load_run
 from speclab.cost import Costs, disturbed
+from speclab.explore import page
 from speclab.study import runs, timing_runs
 from speclab.study.profiles import ROOT
 
@@ -30,9 +31,10 @@ def write(run, *rounds):
 def test_costs_are_given_measured_here_or_assumed(run):
     assumed = timing_runs.costs_for(run)
     assert assumed.costs == Costs.assumed(0.1) and assumed.runs == ()
-    assert "Notebook 10 measures" in assumed.source
+    assert "Notebook 10 measures" in assumed.source and page.measured_for(run) is None
     write(run, FIRST, SECOND)
     found = timing_runs.costs_for(run)
+    assert page.measured_for(run) == found.costs
     assert found.costs.c() == pytest.approx(0.15) and found.costs.v(8) == pytest.approx(1.6)
     assert found.costs.loop(True) == pytest.approx(0.1)
     assert found.costs.loop(False) == pytest.approx(0.2) and found.costs.target_ms == 50
@@ -78,9 +80,3 @@ def test_the_shipped_runs_are_enough_for_a_verdict():
     found = timing_runs.costs_for(load_run(ROOT / "data/traces/smollm/greedy"))
     assert len(found.runs) >= timing_runs.LEAST_RUNS
     assert all(not disturbed(costs) for costs in found.runs)
-
-
-def test_a_draft_that_is_faster_for_three_tokens_than_for_one_is_seen():
-    costs = Costs(40.0, (1, 3), (0.146, 0.105), (1.0, 1.2))
-    assert "28 % faster" in disturbed(costs)
-    assert disturbed(Costs(40.0, (1, 3), (0.105, 0.1), (1.0, 1.2))) == ""

@@ -5,30 +5,28 @@ and read as its own tokens in one pass.
 import itertools
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from cells import run_cells
-from scipy.stats import chi2, chisquare
 from test_decode import (
+    DRAWS,
     REPEATING,
     SHAPES,
     assert_equal_to_plain_and_replay,
     assert_plain,
+    assert_samples_the_target,
     prompt_of,
 )
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from toy import WORDS, plain, toy_model, toy_pair
+from toy import WORDS, toy_model
 from transformers import PreTrainedTokenizerFast
 
-from speclab.decode import decode_prompt
 from speclab.estimates import counted
 from speclab.model import Pair
 from speclab.models import vocabularies
 from speclab.models.folder import ModelFolder
 from speclab.models.translated import TranslatedModel
 from speclab.models.vocabularies import spelling_of
-from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
 from speclab.show import pictures
 from speclab.study.profiles import load_profile
@@ -114,12 +112,10 @@ def test_a_text_longer_than_the_drafts_positions_is_refused():
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("common", SHARED)
 def test_greedy_text_is_the_targets(common, shape):
-    pair = pair_of(SHARED[common])
-    for ids in ((1, 2, 3, 4), (5,), (8, 0)):
-        if parse_shape(shape).tree is None or parse_shape(shape).tree.width.max() <= len(
-            SHARED[common]
-        ):
-            assert_plain(pair, prompt_of(ids), parse_shape(shape), 20)
+    pair, shape = pair_of(SHARED[common]), parse_shape(shape)
+    if shape.tree is None or shape.tree.width.max() <= len(SHARED[common]):
+        for ids in ((1, 2, 3, 4), (5,), (8, 0)):
+            assert_plain(pair, prompt_of(ids), shape, 20)
 
 
 @pytest.mark.parametrize("stop", [-1, 9])
@@ -127,42 +123,14 @@ def test_decoder_and_replay_agree(stop):
     assert_equal_to_plain_and_replay(pair_of(IN_PART, stop), *REPEATING)
 
 
-def test_a_word_that_is_not_common_is_never_proposed_and_never_accepted():
-    pair = pair_of(IN_PART, stop=-1)
-    for seed in range(6):
-        made = decode_prompt(
-            pair, prompt_of((seed, 2), f"p{seed}"), "rejection", Shape(chain(3)), Sampling(1.0), 30
-        )
-        for step in made.steps:
-            assert {*step.draft.tokens[1:].tolist()} <= {*IN_PART}
-
-
-@pytest.mark.parametrize("draws", [600, pytest.param(4000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("draws", DRAWS)
 @pytest.mark.parametrize(
     ("rule", "shape"),
     [("rejection", "chain:3"), ("point-mass", "tree:2,2"), ("without-replacement", "tree:2,2")],
 )
 @pytest.mark.parametrize("common", ["in part", "all"])
 def test_sampled_text_follows_the_target(common, rule, shape, draws):
-    """Chi-square of three tokens' pairs (second and third) against the target's own numbers."""
-    pair, ids, warm = pair_of(SHARED[common], stop=-1), (1, 2), Sampling(1.0)
-    counts = np.zeros((WORDS, WORDS))
-    for seed in range(draws):
-        text = decode_prompt(
-            pair, prompt_of(ids), rule, parse_shape(shape), warm, 2, seed
-        ).token_ids
-        counts[text] += 1
-    wanted = np.zeros((WORDS, WORDS))
-    target = pair.target
-    for first in range(WORDS):
-        one = target.logits(target.forward(torch.tensor([ids]), target.cache())[0, -1]).softmax(-1)
-        two = target.forward(torch.tensor([[*ids, first]]), target.cache())
-        wanted[first] = float(one[first]) * target.logits(two[0, -1]).softmax(-1).numpy()
-    wanted *= draws / wanted.sum()
-    often = wanted >= 5
-    seen = np.append(counts[often], counts[~often].sum())
-    expected = np.append(wanted[often], wanted[~often].sum())
-    assert chisquare(seen, expected).statistic < chi2.isf(1e-5, len(seen) - 1)
+    assert_samples_the_target(pair_of(SHARED[common], stop=-1), (1, 2), rule, shape, draws)
 
 
 def test_a_shifted_map_is_accepted_less_and_stays_lossless():
@@ -181,7 +149,7 @@ def test_a_shifted_map_is_accepted_less_and_stays_lossless():
 # ---- two vocabularies ----------------------------------------------------------------------------
 
 
-def byte_level(words, special=("<end>",), **settings):
+def byte_level(words, special):
     """A byte-level tokenizer whose tokens are single bytes and `words`, without merges for more."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {token: place for place, token in enumerate([*alphabet, *words])}
@@ -198,7 +166,6 @@ def byte_level(words, special=("<end>",), **settings):
         tokenizer_object=made,
         eos_token=special[0],
         additional_special_tokens=[*special[1:]],
-        **settings,
     )
 
 
@@ -209,7 +176,7 @@ DRAFT = byte_level(["in", "Ġt", "th"], ("<end>", "<user>"))
 def test_common_tokens_are_equal_bytes_and_special_tokens_equal_text():
     spelled, common = spelling_of(TARGET, DRAFT, (len(TARGET) + 2, len(DRAFT)))
     ids, own = TARGET.get_vocab(), DRAFT.get_vocab()
-    for token in ("th", "in", "a", "<end>", "<user>"):
+    for token in ("th", "in", "a", "Ã", "<end>", "<user>"):  # Ã: half of a character
         assert common[ids[token]] == own[token] and spelled[ids[token]] == (own[token],)
     for token, pieces in {
         "the": ("th", "e"),
@@ -221,16 +188,6 @@ def test_common_tokens_are_equal_bytes_and_special_tokens_equal_text():
         assert ids[token] not in common
         assert spelled[ids[token]] == tuple(own[piece] for piece in pieces), token
     assert spelled[-1] == spelled[-2] == (own["<end>"],), "ids without a token"
-
-
-def test_a_text_that_ends_inside_a_character_is_spelled_by_its_bytes():
-    spelled, _ = spelling_of(TARGET, DRAFT, (len(TARGET), len(DRAFT)))
-    own = {place: token for token, place in DRAFT.get_vocab().items()}
-    ids = TARGET("ä the")["input_ids"]
-    said = "".join(own[piece] for word in ids for piece in spelled[word])
-    assert said == "Ã¤Ġthe"
-    half = TARGET.get_vocab()["Ã"]
-    assert [own[piece] for piece in spelled[half]] == ["Ã"]
 
 
 def sentence_piece(words):
@@ -278,19 +235,6 @@ def test_tokenizers_that_differ_only_in_ids_of_one_model_have_one_vocabulary():
     assert spelled == ((1,), (0,)) and common == {0: 1, 1: 0}
 
 
-def test_a_pair_with_one_vocabulary_is_not_changed():
-    """All words in common, each as itself: the toy pair's own text, blocks and trace."""
-    same = {word: word for word in range(WORDS)}
-    one, other = toy_pair(), pair_of(same)
-    for shape in ("chain:3", "tree:3,2,8", "dynamic:4,3,7"):
-        made = [
-            decode_prompt(pair, prompt_of((1, 2, 3)), "greedy", parse_shape(shape), Sampling(), 20)
-            for pair in (one, other)
-        ]
-        assert made[0].steps == made[1].steps
-    assert plain(one, prompt_of((1, 2, 3)), 20) == made[0].token_ids
-
-
 # ---- what a reader of 01 sees --------------------------------------------------------------------
 
 SENTENCE = "Solving 7x - 15 is unbelievably simple, größe 名前 🙂"
@@ -302,16 +246,14 @@ def reading_of(name):
     names = {"settings": profile, "sample_text": SENTENCE, "ModelFolder": ModelFolder}
     names |= {"vocabularies": vocabularies, "pictures": pictures, "counted": counted}
     names["notebook"] = SimpleNamespace(show_table=shown.append)
-    names = run_cells("01", "both_specs", "both_specs", profile, **names)
-    return shown[0], names["of_draft"]
+    return shown, run_cells("01", "both_specs", "both_specs", profile, **names)
 
 
 def test_01_shows_how_a_draft_reads_the_targets_tokens():
-    table, folder = reading_of("qwen-coder")
-    own = folder.tokenizer
+    [table], names = reading_of("qwen-coder")
+    target, own = names["tokenizer"], names["own"]
     numbers = [[int(one) for one in cell.split(", ")] for cell in table["its numbers"]]
     assert own.decode([*itertools.chain(*numbers)]) == SENTENCE
-    target = ModelFolder.fetched(load_profile("qwen-coder").target, weights=False).tokenizer
     for token, common, pieces in zip(table["number"], table["common"], numbers, strict=True):
         assert common == (target.convert_ids_to_tokens(token) in own.get_vocab())
         assert (len(pieces) == 1) == common, "here no other token is one of the draft's"
@@ -320,5 +262,5 @@ def test_01_shows_how_a_draft_reads_the_targets_tokens():
 
 @pytest.mark.parametrize("name", ["tiny", "smollm-head"])
 def test_01_shows_one_vocabulary_once(name):
-    table, _ = reading_of(name)
+    [table], _ = reading_of(name)
     assert [*table] == ["token", "number"]

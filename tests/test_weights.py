@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import edit_json, profile_of, save_random_llama
+from conftest import change_weights, edit_json, profile_of, save_random_llama
 from safetensors.torch import load_file, save_file
 
 from speclab.cli import doctor
@@ -39,14 +39,6 @@ def refused(folder, **options):
 def logits(model):
     tokens = torch.tensor([[2, 3, 5, 7, 11]])
     return model.logits(model.forward(tokens, model.cache()))
-
-
-def change(folder, *unwanted, **more):
-    """Change the weights of a folder: leave out names that hold an unwanted text, add others."""
-    weights = load_file(folder / FILE)
-    kept = {k: v for k, v in weights.items() if not any(text in k for text in unwanted)}
-    save_file(kept | more, folder / FILE, {"format": "pt"})
-    return len(weights) - len(kept)
 
 
 def split(folder):
@@ -160,7 +152,7 @@ def test_a_packed_model_without_some_tensors_is_refused(packed):
     """GPTQModel fills them with zeros and says nothing."""
     in_any_order(packed)
     of_layers = ("s.0.mlp.down_proj.scales", "q_proj.qzeros", "k_proj.g_idx")
-    assert change(packed, *of_layers, "model.norm", "embed_tokens") == 7
+    assert change_weights(packed, *of_layers, "model.norm", "embed_tokens") == 7
     said = refused(packed)
     assert "7 weights are missing" in said and "model.layers.0.mlp.down_proj.scales" in said
     assert "download the whole model again" in said
@@ -171,7 +163,7 @@ def test_a_plain_model_that_is_declared_packed_is_refused(packed, model):
     """And one that lacks packed numbers: GPTQModel says so itself."""
     how = ModelFolder(packed).config["quantization_config"]
     edit_json(model / "config.json", quantization_config=how)
-    change(packed, "v_proj.qweight")
+    change_weights(packed, "v_proj.qweight")
     for folder in (packed, model):
         said = refused(folder)
         assert "_proj.qweight" in said and "download the whole model again" in said
@@ -199,7 +191,7 @@ def test_packed_layouts_that_hold_all_load(gptq, packed):
     weights = load_file(packed / FILE)
     scales = {name: value for name, value in weights.items() if name.endswith("scales")}
     zeros = {name.replace("scales", "bias"): value[0] * 0 for name, value in scales.items()}
-    change(packed, "g_idx", **zeros)
+    change_weights(packed, "g_idx", **zeros)
     (packed / FILE).rename(packed / f"gptq_model-4bit-{GROUP}g.safetensors")
     assert torch.equal(logits(loaded(packed)), wanted)
     (packed / f"gptq_model-4bit-{GROUP}g.safetensors").rename(packed / FILE)

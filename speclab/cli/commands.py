@@ -116,7 +116,7 @@ def _record(
     workers: For ray: number of workers, at most one per GPU, or one per CPU without GPUs (default:
     as many as that).
     """
-    from speclab.cli import pair, run_plan
+    from speclab.cli import pair
     from speclab.cli.workers import engine_of
     from speclab.study import runs
 
@@ -127,7 +127,7 @@ def _record(
         if name in changes and value is not None:
             raise ValueError(f"--set {name} conflicts with --kind {kind}, which sets it; omit it")
     workers = engine_of(engine, devices, workers)
-    if not run_plan.planned_run(settings, kind, []).here:
+    if not runs.recorded_run(settings, kind):
         pair.fetch_pair(settings)
     if out:
         run = runs.record_run(of_kind, out, engine=workers, kind=kind)
@@ -263,8 +263,9 @@ def _decode(
 
     out: Output: JSON lines with the texts; a stopped call continues.
 
-    rule: Verification rule: greedy, rejection, point-mass or without-replacement (default: greedy
-    at temperature 0, else rejection for chains and point-mass for trees).
+    rule: Verification rule: greedy, rejection, point-mass, without-replacement, block or
+    exact-match (default: greedy at temperature 0, else rejection for chains and point-mass for
+    trees).
 
     shape: What to draft: plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET],
     dynamic:DEPTH,BRANCHES,BUDGET, lookup:LEAST (copy from the text so far if its last LEAST or more
@@ -369,13 +370,20 @@ def _reproduce(
 
     fetch: First download missing weights of the profile's models.
     """
+    from speclab.cli import pair
     from speclab.run import reproduce as runner
 
     overrides = parse_overrides(set_ + pairs_of_make(SET))
     changes = parameter + pairs_of_make(PARAMETERS)
     call = runner.open_run(profile, notebook, overrides, changes, out)
     if fetch:
-        runner.fetch_weights(call)
+        try:
+            pair.make(call.profile)
+            # with a progress bar, which a notebook's own download would not show
+            if any("load_pair(" in one.path.read_text("utf-8") for one in call.notebooks):
+                pair.fetch_pair(call.profile)
+        except (ValueError, OSError, RuntimeError) as error:
+            echo(f"{error}. {runner.STILL}")
     return runner.reproduce(call, workers)
 
 

@@ -83,18 +83,18 @@ def open_call(
             f"--check compares greedy texts only, and T = {profile.temperature:g} is not greedy; "
             "omit it"
         )
-    read = read_by_target(profile, read_prompts(prompts, needs_domain=False))
+    read, facts = read_by_target(profile, read_prompts(prompts, needs_domain=False))
     # everything that decides a line, except its prompt; no path
     specs = profile.target, profile.draft
     settings = [
         pair_digests(profile),
         [[spec.dtype, str(device_of(spec)), spec.backend] for spec in specs],
         [profile.max_new_tokens, sampling, not sampling.greedy and profile.seed],
-        [rule, shape, check, read.facts["stop_ids"], read.facts["left_out"] or None],
+        [rule, shape, check, facts["stop_ids"], facts["left_out"] or None],
     ]
     encoded = {
         digest_of([settings, prompt.prompt_id, prompt.domain, prompt.ids])[:16]: prompt
-        for prompt in read.prompts
+        for prompt in read
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     return DecodeCall(profile, out, encoded, rule, drafted, check, force)

@@ -8,7 +8,7 @@ do'.
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from importlib import import_module
 from importlib.metadata import version
@@ -131,25 +131,17 @@ def disk() -> str:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-def examine(profile: Profile) -> Iterator[str]:
-    """The row of each question about a profile on this machine."""
-    import torch
-
-    yield answer("packages", packages)
-    for index in range(torch.cuda.device_count()):
-        yield answer(f"cuda:{index}", gpu, f"cuda:{index}")
-    for which in profile.models:
-        yield answer(which, model, profile, which)
-    yield answer("vocabularies", shared_tokens, profile)
-    yield answer("disk", disk)
-
-
 def report(profile: Profile) -> tuple[str, int]:
     """The table about a profile on this machine as text, and how many rows ask for something."""
+    import torch
+
     quiet()
     limit_threads()
     with redirect_stderr(StringIO()):  # notices of the libraries
-        rows = [*examine(profile)]
+        gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        rows = [answer("packages", packages), *(answer(name, gpu, name) for name in gpus)]
+        rows += [answer(which, model, profile, which) for which in profile.models]
+        rows += [answer("vocabularies", shared_tokens, profile), answer("disk", disk)]
     todo = sum(row.startswith("do") for row in rows)
     verdict = f"{todo} to do" if todo else "ready"
     return "\n".join([*rows, "", f"{profile.name}: {verdict}"]), todo

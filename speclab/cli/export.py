@@ -53,15 +53,10 @@ def word(value: object) -> str:
     return shlex.quote("./" * text.startswith("-") + text)
 
 
-def quoted(value: object) -> str:
-    """A value as JSON within a shell's single quotes."""
-    return json.dumps(value).replace("'", r"\u0027")
-
-
 # the endings of a name in `Texts`, and how the value is written: Python and YAML read a literal
 WAYS: dict[str, Callable] = {
     "": word,
-    "_json": quoted,
+    "_json": lambda value: json.dumps(value).replace("'", r"\u0027"),  # in a shell's quotes
     "_literal": partial(json.dumps, ensure_ascii=False),
 }
 

@@ -1,6 +1,6 @@
 """`python -m speclab plan`: the runs that the notebooks of a profile need, which notebooks read
-them, what recording the missing runs takes, and whether weights and memory suffice. Downloads
-nothing and loads no weights.
+them, and what recording the missing runs takes. Downloads nothing and loads no weights. (`doctor`
+says whether weights and memory suffice.)
 
 A notebook declares the kinds of run that it needs: a list of plain texts called RUNS in its cell of
 imports. The texts are kinds of `runs.kinds_of` and the names of STANDING_FOR, which stand for kinds
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from speclab.cli import doctor
 from speclab.estimates import counted
 from speclab.models.folder import ModelFolder
 from speclab.plain import Facts, say_once
@@ -97,16 +96,12 @@ def chosen(wanted: Sequence[str], root: Path = ROOT) -> list[Path]:
     return sorted(found) or paths
 
 
-def listed(name: str, *sources: str) -> list[str]:
-    """The plain texts in the lists with this name, such as RUNS, of sources in Python."""
-    lists = re.findall(rf"^{name} = (\[[^]]*\])", "\n".join(sources), re.MULTILINE)
-    return [text for one in lists for text in ast.literal_eval(one)]
-
-
 def declared(notebook: Path) -> list[str]:
     """What a notebook's RUNS declares, by its .py; nothing for one without such a list."""
     source = notebook.with_suffix(".py")
-    return listed("RUNS", source.read_text("utf-8")) if source.is_file() else []
+    text = source.read_text("utf-8") if source.is_file() else ""
+    found = re.search(r"^RUNS = (\[[^]]*\])", text, re.MULTILINE)
+    return ast.literal_eval(found[1]) if found else []
 
 
 def kinds_named(profile: Profile, names: Iterable[str]) -> list[str]:
@@ -115,36 +110,32 @@ def kinds_named(profile: Profile, names: Iterable[str]) -> list[str]:
     return [*dict.fromkeys(chain.from_iterable(kinds))]
 
 
-def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> list[PlannedRun]:
-    """The runs that these notebooks need, in the order in which they name them."""
+def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> Iterator[PlannedRun]:
+    """The runs that these notebooks need, in the order in which they name them: where each is, and
+    if it is nowhere, why it cannot be recorded, by a config.json on this machine, or by a chat
+    template that the tokenizer does not have. ValueError if the prompts cannot be read otherwise.
+    """
+    from speclab.study.pairs import check_pair
+
     readers: dict[str, list[str]] = {}
     for notebook in notebooks:
         for kind in kinds_named(profile, declared(notebook)):
             readers.setdefault(kind, []).append(notebook.stem[:2])
-    return [planned_run(profile, kind, numbers) for kind, numbers in readers.items()]
-
-
-def planned_run(profile: Profile, kind: str, notebooks: list[str]) -> PlannedRun:
-    """The run of a kind: where it is, and if it is nowhere, why it cannot be recorded, by a
-    config.json on this machine, or by a chat template that the tokenizer does not have. ValueError
-    if the prompts cannot be read otherwise.
-    """
-    from speclab.study.pairs import check_pair
-
-    asked, here, refused = runs.of_kind(profile, kind), None, ""
-    tokens = sum(runs.sizes_of(asked).values()) * asked.max_new_tokens
-    try:
-        here = runs.recorded_run(profile, kind) if can_be_found(profile) else None
-    except ValueError as error:
-        if kind != runs.other_format(profile):
-            raise
-        refused = str(error)
-    try:
-        if not here and all(ModelFolder.here(getattr(asked, name)) for name in MODELS):
-            check_pair(asked)
-    except ValueError as error:
-        refused = str(error)
-    return PlannedRun(kind, tokens, notebooks, here, refused)
+    for kind, numbers in readers.items():
+        asked, here, refused = runs.of_kind(profile, kind), None, ""
+        tokens = sum(runs.sizes_of(asked).values()) * asked.max_new_tokens
+        try:
+            here = runs.recorded_run(profile, kind) if can_be_found(profile) else None
+        except ValueError as error:
+            if kind != runs.other_format(profile):
+                raise
+            refused = str(error)
+        try:
+            if not here and all(ModelFolder.here(getattr(asked, name)) for name in MODELS):
+                check_pair(asked)
+        except ValueError as error:
+            refused = str(error)
+        yield PlannedRun(kind, tokens, numbers, here, refused)
 
 
 def can_be_found(profile: Profile) -> bool:
@@ -179,16 +170,17 @@ def cost(tokens: int, rate: float) -> str:
 
 def where(run: PlannedRun, rate: float) -> str:
     """Where a run is, or what recording it takes."""
+    if run.refused and not run.here:
+        return f"cannot be recorded: {run.refused}"
     if not run.here:
-        refused = f"cannot be recorded: {run.refused}"
-        return refused if run.refused else f"to record: {cost(run.tokens, rate)}"
+        return f"to record: {cost(run.tokens, rate)}"
     place = "recorded" if run.here.folder.is_relative_to(runs.RUNS) else "shipped"
     return f"{place}: {'part of ' * isinstance(run.here, runs.Part)}{run.here.folder.name}"
 
 
 def lines_of_plan(profile: Profile, notebooks: Sequence[Path]) -> Iterator[str]:
     """The lines of the plan for these notebooks."""
-    planned, sizes = runs_asked(profile, notebooks), runs.sizes_of(profile)
+    planned, sizes = [*runs_asked(profile, notebooks)], runs.sizes_of(profile)
     yield (
         f"{profile.name}: {sum(sizes.values())} prompts in {counted(len(sizes), 'domain')}, up to "
         f"{profile.max_new_tokens} tokens each, at T = 0 and T = {profile.sampled_temperature:g}."
@@ -203,10 +195,3 @@ def lines_of_plan(profile: Profile, notebooks: Sequence[Path]) -> Iterator[str]:
         yield f"{counted(len(missing), 'run')} to record: {cost(sum(missing), rate)}."
     if not can_be_found(profile):
         yield "Some may be recorded already; this is unknown until the prompts are downloaded."
-
-    # the models
-    for which, spec in profile.models.items():
-        if ModelFolder.whole(spec):
-            yield doctor.answer(which, doctor.model, profile, which)
-        else:
-            yield f"{which} {spec.path} is not on this machine; `doctor` says its size"

@@ -19,8 +19,7 @@ from speclab.plain import digest_of
 from speclab.study.profiles import MODELS, ROOT
 from speclab.study.runs import read_facts
 
-READS = ["data/drafts"]
-SHIPPED = ROOT / READS[0]
+SHIPPED = ROOT / "data" / "drafts"
 INDEX = "drafts.json"
 FACTS = "facts.json"
 REPAIR = "git checkout brings it back"

@@ -83,7 +83,9 @@ def pack_runs(
         columns |= {f"{number}.{name}": made[name] for name in made}
     about = [_about(text, name) for text, name in zip(texts, names, strict=True)]
     shown = {name for facts in about for name in facts["prompt"]}
-    sizes = [_prompts_per_domain(one.trace) for one in (texts[0], runs[0])]
+    # prompts of the domain that has most
+    counts = [one.trace.groupby("domain")["prompt_id"].nunique() for one in (texts[0], runs[0])]
+    sizes = [int(count.max()) for count in counts]
     header = {
         "ids": used,
         "strings": [strings[token] if strings else f"#{token}" for token in used],
@@ -167,11 +169,6 @@ def _in_order(run: Run, per_domain: int | None) -> _Text:
     is_whole = len(nodes) == len(rows) * _shape(profile)[-1]
     deeper = nodes[is_whole & (nodes["depth"] > 1)]
     return _Text(profile, rows, deeper)
-
-
-def _prompts_per_domain(trace: pd.DataFrame) -> int:
-    """Prompts of the domain that has most."""
-    return int(trace.groupby("domain")["prompt_id"].nunique().max())
 
 
 def _shape(profile: dict) -> list[int]:

@@ -114,9 +114,9 @@ def block_counts(
     drafted (fewer than the tree's depth near the end of a text).
 
     Columns setting, prompt_id, domain, levels, blocks, emitted. rule: as in `replay.chain_sums`;
-    "rejection" replays chains only. max_new_tokens: the decoder's limit. Up to this limit it drafts
-    beyond the end of a text, which it cannot know in advance. None: nothing is drafted beyond the
-    end.
+    those of `replay.DRAWN` replay chains only. max_new_tokens: the decoder's limit. Up to this
+    limit it drafts beyond the end of a text, which it cannot know in advance. None: nothing is
+    drafted beyond the end.
     """
     require(trace, [*PROMPT, "position"], "trace")
     parts = []
@@ -135,9 +135,9 @@ def blocks_of(
     """
     if not shape.size:
         return trace[PROMPT].assign(levels=0, blocks=1.0, emitted=1.0)
-    if rule == "rejection":
-        assert shape.is_chain, "the rejection rule replays chains; 'point-mass' replays trees"
-        walked = replay.replay_sampled(trace, shape.size)
+    if rule in replay.DRAWN:
+        assert shape.is_chain, f"rule {rule!r} replays chains; 'point-mass' replays trees"
+        walked = replay.replay_sampled(trace, shape.size, rule=rule)
     else:
         walked = replay.replay(trace, shape)
     room = walked["remaining"] if max_new_tokens is None else max_new_tokens - walked["start"]

@@ -17,8 +17,7 @@ from speclab.score import ALL, POOLED, Estimator
 from speclab.study.profiles import ROOT
 from speclab.tree import Tree
 
-READS = ["data/paper"]
-DATA = ROOT / READS[0]
+DATA = ROOT / "data" / "paper"
 POSITION_BIN = 32  # tokens; the paper's bin 0 is positions 0-31, half of its texts
 KEYS = ["domain", "depth", "bin", "quantity"]
 OURS = ["ours_as_published", "ours_low", "ours_high"]

@@ -19,8 +19,7 @@ from speclab.logs.passes import Answer
 from speclab.place import ROOT
 from speclab.study.reading import near, read_yaml
 
-READS = ["data/atlas"]
-FOLDER = ROOT / READS[0]
+FOLDER = ROOT / "data" / "atlas"
 TABLE, SOURCES = FOLDER / "atlas.parquet", FOLDER / "sources.yaml"
 FACTS = ["run", "method", "target", "set", "K", "temperature", "repository", "commit", "licence"]
 TASKS = {  # Spec-Bench's five tasks of one category each; the sixth has MT-Bench's eight

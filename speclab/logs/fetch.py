@@ -20,15 +20,13 @@ class Published:
     """`files` (digests by name: SHA-256, or the blob ids of git) at the address `base`, and the
     `folder` that they are stored in.
 
-    again: the command that fetches the files. variable: the environment variable that names another
-    folder with them.
+    again: the command that fetches the files.
     """
 
     base: str
     files: Mapping[str, str]
     folder: Path
     again: str
-    variable: str
 
     def fetch(self, out: Path | str | None = None, base: str | None = None) -> list[Path]:
         """Fetch the files into a folder; returns their paths.
@@ -51,8 +49,8 @@ class Published:
                 raise ValueError(
                     f"{url} could not be fetched: {error}. Check the network, and whether the "
                     "repository is still public. Without a network, copy the files from another "
-                    f"machine into a folder and set {self.variable}=folder. Files that were "
-                    f"fetched are kept, and `{self.again}` continues from there"
+                    f"machine into {folder}. Files that were fetched are kept, and `{self.again}` "
+                    "continues from there"
                 ) from None
             self.check(url, path.name, content)
             written(path, partial(Path.write_bytes, data=content))

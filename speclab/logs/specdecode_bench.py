@@ -37,7 +37,6 @@ REPOSITORY = "SpecDecode-Bench/simulator"
 EAGLE, LOOKUP = "eagle", "n-gram"
 LIMIT = 20  # drafted tokens that were tried per block
 TEXT_LIMIT = 8192  # tokens at which texts were stopped
-READS = ["data/runs/specdecode-bench", "$SPECLAB_RUNS/specdecode-bench"]
 SOURCE = Published(
     f"https://raw.githubusercontent.com/{REPOSITORY}/{COMMIT}/data/llama3.1-8B/",
     {
@@ -52,7 +51,6 @@ SOURCE = Published(
     },
     RUNS / "specdecode-bench",
     "python -m speclab fetch specdecode-bench",
-    PLACE,
 )
 fetch = SOURCE.fetch
 ABSENT = (

@@ -13,6 +13,9 @@ from speclab.plain import Facts
 from speclab.study.profiles import ROOT
 from speclab.study.reading import read_yaml
 
+# the errors of a table, a row, a column or a summary that is not there
+MISSING = (OSError, KeyError, ValueError, AttributeError)
+
 
 @dataclass(frozen=True)
 class Headline:
@@ -28,7 +31,7 @@ class Headline:
 
     def told(self, folder: Path) -> str:
         """The sentence with the numbers of the notebook's tables in `folder`; "" where the
-        condition fails. Raises ValueError if a table, a row or a column is missing.
+        condition fails. Raises one of MISSING if a table, a row or a column is missing.
         """
         values = {name: value_of(folder, **slot) for name, slot in self.values.items()}
         holds = pd.DataFrame([values]).eval(self.when, engine="python").item()
@@ -45,17 +48,14 @@ def value_of(
     folder: Path, table: str, row: Facts, column: str, of: str = "", times: float = 1
 ) -> float:
     """A number of a table: of the one row whose cells are those of `row`, or a summary (`of`: min,
-    max, mean or count) of several such rows, times a factor. ValueError if there is no such number.
+    max, mean or count) of several such rows, times a factor. One of MISSING if there is no such
+    number.
     """
-    file = folder / f"{table}.csv"
-    try:
-        frame = pd.read_csv(file)
-        for name, wanted in row.items():
-            frame = frame[frame[name] == wanted]
-        cells = frame[column]
-        found = float(cells.agg(of) if of and len(cells) else cells.item())
-        if isfinite(found):
-            return found * times
-    except (OSError, KeyError, ValueError, AttributeError):
-        pass
-    raise ValueError(f"{file}: no number in column {column!r} with {row} ({of or 'one row'})")
+    frame = pd.read_csv(folder / f"{table}.csv")
+    for name, wanted in row.items():
+        frame = frame[frame[name] == wanted]
+    cells = frame[column]
+    found = float(cells.agg(of) if of and len(cells) else cells.item())
+    if not isfinite(found):
+        raise ValueError(f"{table}.csv: the number in column {column!r} is missing")
+    return found * times

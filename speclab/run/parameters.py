@@ -1,16 +1,15 @@
 """Parameters of notebooks. Their defaults and allowed values are both read from the parameters
 cell.
 
-The comment after a default starts with the allowed values, up to a semicolon: `1 to 64` (a bound
-may be the name of another parameter), `one of a, b`, or `any`. For a list or dict this applies to
-each element.
+The comment after a default starts with the allowed values, up to a semicolon: `1 to 64`, `one
+of a, b`, or `any`. For a list or dict this applies to each element.
 """
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from speclab.cli.run_plan import chosen
 from speclab.plain import Facts, brief, notice, read_json
@@ -44,13 +43,6 @@ GONE = {
 WHY_GONE = {name: why for why, names in GONE.items() for name in names.split()}
 
 
-class Parameter(NamedTuple):
-    """The default of a parameter, and its allowed values in words."""
-
-    default: Any
-    allowed: str
-
-
 def cells_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
     """(kind, text, tags) of every cell of a notebook, which may be its .py."""
     if notebook.suffix == ".py":
@@ -65,11 +57,13 @@ def cells_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def parameters_of(notebook: Path) -> dict[str, Parameter]:
-    """The parameters of a notebook by name, from its parameters cell, but those OF_PAIR."""
+def parameters_of(notebook: Path) -> dict[str, tuple[Any, str]]:
+    """Default and allowed values (in words) of a notebook's parameters by name, from its parameters
+    cell, but those OF_PAIR.
+    """
     text = "\n".join(text for _, text, tags in cells_of(notebook) if "parameters" in tags)
     return {
-        name: Parameter(ast.literal_eval(default), allowed)
+        name: (ast.literal_eval(default), allowed)
         for name, default, allowed in LINE.findall(text)
         if name not in OF_PAIR
     }
@@ -82,53 +76,46 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
             raise ValueError(f"parameter {name!r}: {WHY_GONE.get(name) or near(name, known)}")
 
 
-def profile_parameters(profile: Profile) -> dict[str, Facts]:
-    """The parameters that a profile sets in single notebooks, by notebook. Those that are GONE are
-    reported and left out. Raises ValueError for unknown notebooks and names, and as `values_of`.
+def of_profile(profile: Profile, path: Path, known: Iterable[str]) -> Facts:
+    """The values that a profile gives to parameters of a notebook. Those that are GONE are reported
+    and left out. Raises ValueError for names of notebooks that the kit does not have.
     """
-    found: dict[str, Facts] = {}
+    given: Facts = {}
     for notebook, values in profile.notebooks.items():
-        [path] = chosen([notebook], ROOT)
-        known, given = parameters_of(path), found.setdefault(path.stem, {})
-        given |= values
-        for name in values.keys() & WHY_GONE - known.keys():
-            notice(f"{profile.name}: {notebook}: {name!r} is ignored: {WHY_GONE[name]}")
-            del given[name]
-        values_of(given, known)
-    return found
+        given |= values if chosen([notebook], ROOT) == [path] else {}
+    for name in given.keys() & WHY_GONE.keys() - known:
+        notice(f"{profile.name}: {path.stem}: {name!r} is ignored: {WHY_GONE[name]}")
+        del given[name]
+    return given
 
 
-def values_of(given: Facts, known: dict[str, Parameter]) -> Facts:
-    """The values of all parameters, given ones before defaults. Raises ValueError for an unknown
-    name, and for a value that has another type than the default, or is not allowed.
+def check_values(given: Facts, known: Mapping[str, tuple[Any, str]]) -> None:
+    """Raise ValueError for an unknown name, and for a value that has another type than the default,
+    or is not allowed.
     """
     check_names(given, known)
-    values = {name: given.get(name, parameter.default) for name, parameter in known.items()}
-    for name, (usual, allowed) in known.items():
-        if not is_allowed(values[name], usual, allowed, values):
+    for name, value in given.items():
+        usual, allowed = known[name]
+        if not is_allowed(value, usual, allowed):
             raise ValueError(
-                f"parameter {name}={brief(values[name])}: allowed is {allowed}, in the form of "
-                f"{usual!r}"
+                f"parameter {name}={brief(value)}: allowed is {allowed}, in the form of {usual!r}"
             )
-    return values
 
 
-def is_allowed(value: Any, usual: Any, allowed: str, values: Facts) -> bool:
+def is_allowed(value: Any, usual: Any, allowed: str) -> bool:
     """Whether a value has the type of its default `usual` and is within the allowed values.
 
-    Whole numbers count as numbers too. The first element of a list or dict sets the type of all its
-    elements, and an empty default means numbers. A list may be empty only if anything is allowed or
-    the default is empty. values: all parameters, for ranges that end at another parameter.
+    Whole numbers count as numbers too. The first element of a list sets the type of all its
+    elements; the elements of an empty default, and of a dict, are numbers. A list may be empty only
+    if anything is allowed or the default is empty.
     """
     if type(value) is not type(usual) and (type(value), type(usual)) != (int, float):
         return False
-    if isinstance(usual, dict):
-        return is_allowed([*value.values()], [*usual.values()], allowed, values)
-    if isinstance(usual, list):
+    if isinstance(usual, list | dict):
+        each = value.values() if isinstance(value, dict) else value
         is_enough = bool(value or not usual or allowed == "any")
-        like = [*usual, 0.0][0]
-        return is_enough and all(is_allowed(one, like, allowed, values) for one in value)
+        return is_enough and all(is_allowed(one, [*usual, 0.0][0], allowed) for one in each)
     if allowed.startswith("one of "):
         return str(value) in allowed.removeprefix("one of ").split(", ")
     low, to, high = allowed.partition(" to ")
-    return not to or float(low) <= value <= float(values.get(high, high))
+    return not to or float(low) <= value <= float(high)

@@ -13,7 +13,7 @@ import jinja2
 
 from speclab.plain import Facts
 from speclab.run import DONE
-from speclab.run.findings import Headline, headlines_of
+from speclab.run.findings import MISSING, Headline, headlines_of
 from speclab.run.pages import PAGE
 from speclab.show.notebook import ANSWERED, drawn_in
 from speclab.study.profiles import Profile
@@ -32,7 +32,23 @@ def write_report(build: Path, figures: Path, profile: Profile, outcomes: Sequenc
     """
     from speclab.run.site import write_site  # lazy: Sphinx takes a second
 
-    done = {one.name[:2]: facts_of_outcome(one, figures) for one in outcomes if one.status == DONE}
+    # what the report says of a notebook that ran: `folder` of its figures, the question in its
+    # `title`, its `answer`, `pictures` (texts by name, in the order of its page), and `changed`
+    # (values of parameters)
+    done = {}
+    for one in outcomes:
+        if one.status == DONE:
+            folder = drawn_in(figures, one.name)
+            page = (folder / PAGE).read_text(encoding="utf-8")
+            [(title, answer), *_] = HEAD.findall(page)
+            done[one.name[:2]] = {
+                "name": one.name,
+                "folder": folder,
+                "title": title,
+                "answer": answer,
+                "pictures": dict(PICTURE.findall(page)),
+                "changed": one.given["overrides"] | one.given["changes"],
+            }
     # headlines are about a profile of the kit (one that a name stood for), its settings unchanged
     shipped = {"profile": profile.name, "overrides": {}, "changes": {}}
     is_shipped = all(one.given == shipped for one in outcomes)
@@ -48,31 +64,13 @@ def write_report(build: Path, figures: Path, profile: Profile, outcomes: Sequenc
     write_site(build, figures, text, [one["name"] for one in done.values()])
 
 
-def facts_of_outcome(outcome: Any, figures: Path) -> Facts:
-    """What the report says of a notebook that ran: `name`, `folder` of its figures, the
-    question in its `title`, its `answer`, `pictures` (texts by name, in the order of its page), and
-    `changed` (values of parameters).
-    """
-    folder = drawn_in(figures, outcome.name)
-    page = (folder / PAGE).read_text(encoding="utf-8")
-    title, answer = HEAD.findall(page)[0]
-    return {
-        "name": outcome.name,
-        "folder": folder,
-        "title": title,
-        "answer": answer,
-        "pictures": dict(PICTURE.findall(page)),
-        "changed": outcome.given["overrides"] | outcome.given["changes"],
-    }
-
-
 def headlined(notebooks: Mapping[str, Facts], headlines: Sequence[Headline]) -> list[Facts]:
     """For each headline that is true here: its notebook, with the `finding` and the `picture` that
     shows it ("": none). notebooks: by number.
     """
     found = []
     for headline in headlines:
-        with suppress(KeyError, ValueError):  # no such notebook, or its tables lack a number
+        with suppress(*MISSING):  # no such notebook, or its tables lack a number
             one = notebooks[headline.notebook]
             if said := headline.told(one["folder"]):
                 found.append(one | {"finding": said, "picture": headline.figure})

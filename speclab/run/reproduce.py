@@ -9,9 +9,8 @@ files is not a failure. After an interruption, the same command continues from t
 Notebooks write below build/<profile>/new, where a failed one stays until the next call. Figures
 take the place of earlier ones by a rename, when their notebook has ended well (`replace_folder`).
 
-A digest covers everything that a notebook's outcome depends on: its cells, its parameters, the
-profile, the code of the kit, and the files that the notebook or this code lists in plain texts
-called READS: `READS = ["data/paper", "{log}"]`.
+A digest covers everything that a notebook's outcome depends on: its cells, its parameters and the
+files that they name, the profile, and the code and the data of the kit.
 """
 
 import os
@@ -33,8 +32,9 @@ import psutil
 from tqdm import tqdm
 
 from speclab.cli import pair
-from speclab.cli.run_plan import JUDGED, chosen, listed, runs_asked
+from speclab.cli.run_plan import JUDGED, chosen, runs_asked
 from speclab.models.folder import model_digest
+from speclab.place import folder_of
 from speclab.plain import Facts, digest_of, one_line, say_once, sha256_of
 from speclab.run import DONE, FAILED, LEFT_OUT, NEEDS_MODELS, parameters
 from speclab.show import notebook as kit
@@ -42,8 +42,7 @@ from speclab.study import runs
 from speclab.study.profiles import ROOT, Profile, load_profile, parse_overrides
 
 STYLE = "SPECLAB_STYLE"  # environment variable: the reader's style file
-UNREAD = ("cli", "run", "explore")  # folders of the package that change no outcome
-SHIPPED = ("requirements.lock", "notebooks/profiles", "data/traces", f"${runs.PLACE}")
+WITHOUT = (".pyc", ".safetensors", ".whl")  # endings of files that have no digest
 STILL = "Notebooks that only read recordings still run."
 # errors that a notebook raises if it lacks something
 NEEDS = {"ModelsMissing": NEEDS_MODELS, "LeftOut": LEFT_OUT}
@@ -51,16 +50,15 @@ NEEDS = {"ModelsMissing": NEEDS_MODELS, "LeftOut": LEFT_OUT}
 
 @dataclass(frozen=True)
 class Notebook:
-    """A numbered notebook: the values of its parameters that the profile or the call changes, those
-    that the call changes, whether a cell measures time, and the digest of all that its outcome
-    depends on.
+    """A numbered notebook: the values of its parameters that the profile or the call changes,
+    whether a cell measures time, and what its stamp says before it has run: `name`, `digest` of all
+    that its outcome depends on, and `given`, what the call names and changes.
     """
 
     path: Path
     changed: Facts
-    of_call: Facts
     is_timed: bool
-    digest: str
+    stamp: Facts
 
 
 @dataclass(frozen=True)
@@ -84,21 +82,22 @@ def last_stamp(call: Call, name: str) -> Any:
         return SimpleNamespace(**runs.read_facts(call.build / f"{name}.json", "run it again"))
 
 
-def current(call: Call, notebook: Notebook) -> Any:
-    """The stamp of a notebook's last run, if another run would end alike: the inputs are the same,
-    and its page and figures are there, or what it needs is still missing. Else None.
+def is_current(call: Call, notebook: Notebook) -> Any:
+    """Whether another run of a notebook would end alike, which is then printed: its inputs are the
+    same, and its page and figures are there, or what it needs is still missing.
     """
     name = notebook.path.stem
-    stamp = last_stamp(call, name)
-    if not stamp or stamp.digest != notebook.digest:
-        return None
-    is_current = {
-        DONE: (call.build / f"{name}.ipynb").is_file()
-        and kit.drawn_in(call.figures, name).is_dir(),
+    stamp, page = last_stamp(call, name), call.build / f"{name}.ipynb"
+    if not stamp or stamp.digest != notebook.stamp["digest"]:
+        return False
+    ends_alike = {
+        DONE: page.is_file() and kit.drawn_in(call.figures, name).is_dir(),
         NEEDS_MODELS: pair.missing(call.profile),
-        FAILED: False,
-    }
-    return stamp if is_current.get(stamp.status, True) else None
+        LEFT_OUT: True,
+    }.get(stamp.status)
+    if ends_alike:
+        tell(name, f"up to date: {stamp.status}", stamp.error)
+    return ends_alike
 
 
 def tell(name: str, status: str, error: str = "") -> None:
@@ -127,78 +126,54 @@ def open_run(
     # the profile, its prompts, the style, and all names
     settings = load_profile(profile, overrides)
     runs.sets_asked(settings, runs.sizes_of(settings))
-    if STYLE in os.environ:
+    if folder_of(STYLE):
         from speclab.show import figures  # lazy: imports matplotlib
 
         figures.check_style()
-    profile_parameters = parameters.profile_parameters(settings)
     known = {path: parameters.parameters_of(path) for path in chosen(wanted, ROOT)}
-    defaults = {name: one.default for names in known.values() for name, one in names.items()}
-    texts = [name for name, default in defaults.items() if isinstance(default, str)]
+    defaults = {name: usual for names in known.values() for name, (usual, _) in names.items()}
+    texts = [name for name, usual in defaults.items() if isinstance(usual, str)]
     of_call = parse_overrides(changes, "--parameter", texts)
     parameters.check_names(of_call, defaults)
     named = {"profile": profile, "overrides": overrides}
     folders = [(out or ROOT).resolve() / kind / settings.name for kind in ("build", "figures")]
     call = Call(settings, named, *folders, [])
-    shared = shared_digest(settings)
+    # what all outcomes depend on; weights that are still to be made count as made
+    models = settings.models.values()
+    weights = [model_digest(spec, fetch=False) for spec in models]
+    of_kit = ["requirements.lock", "notebooks/profiles", "speclab", runs.RUNS / "specdecode-bench"]
+    of_kit += [path for path in (ROOT / "data").glob("*") if path.name != "runs"]
+    of_study = settings.prompts, *settings.others, settings.traces, folder_of(runs.PLACE)
+    files = content([*of_kit, *of_study, *(spec.path for spec in models)])
+    shared = digest_of([settings, weights, files, sys.version_info[:2]])
     # each notebook's values, whether the study has enough for it, and what its outcome depends on
     for path, allowed in known.items():
         own = {name: value for name, value in of_call.items() if name in allowed}
-        given = profile_parameters.get(path.stem, {}) | own  # the call goes before the profile
-        values = parameters.values_of(given, allowed)
-        if reason := kit.lacks(path.stem, settings, values.get(JUDGED, 0)):
+        given = parameters.of_profile(settings, path, allowed) | own  # the call goes first
+        parameters.check_values(given, allowed)
+        if reason := kit.lacks(path.stem, settings, given.get(JUDGED, 0)):
             tell(path.stem, LEFT_OUT, reason)
             continue
         cells = parameters.cells_of(path)
         is_timed = any("timed" in tags for *_, tags in cells)
-        names = [] if is_timed else [f"${STYLE}"]  # a style file changes no times
-        for name in listed("READS", *(text for _, text, _ in cells)):
-            value = values.get(name.strip("{}"), name)
-            names += value if isinstance(value, list) else [value]
-        is_new = values.get("timing") == "new" and time.time()  # it measures once more
-        now = digest_of([shared, cells, values, content(filter(None, names)), is_new])
-        call.notebooks.append(Notebook(path, given | named, own, is_timed, now))
+        names = [] if is_timed else [folder_of(STYLE)]  # a style file changes no times
+        names += [value for value in given.values() if isinstance(value, str)]
+        is_new = given.get("timing") == "new" and time.time()  # it measures once more
+        now = digest_of([shared, cells, given, content(names), is_new])
+        stamp = {"name": path.stem, "digest": now, "given": named | {"changes": own}}
+        call.notebooks.append(Notebook(path, given | named, is_timed, stamp))
     return call
 
 
-def check_twin(path: Path) -> None:
-    """ValueError if a notebook's .ipynb, which runs, and its .py have different cells. File times
-    cannot show which was edited, because a checkout or an autosave changes them.
+def content(names: Iterable[Any]) -> dict[str, str]:
+    """SHA-256 by path, of files and of all files in folders, but not of weights, byte code and
+    hidden files. Paths may be seen from the working folder; a name of no file has no digest.
     """
-    source, number = path.with_suffix(".py"), path.name[:2]
-    if source.is_file() and parameters.cells_of(source) != parameters.cells_of(path):
-        raise ValueError(
-            f"{source} and {path.name} differ: `make notebooks NOTEBOOKS={number}` keeps the .py "
-            f"and writes the .ipynb from it, `make sources NOTEBOOKS={number}` keeps the .ipynb"
-        )
-
-
-# ---- what an outcome depends on ------------------------------------------------------------------
-
-
-def shared_digest(profile: Profile) -> str:
-    """SHA-256 of what the outcomes of all notebooks depend on. Weights that are still to be made
-    count as made. Nothing is downloaded.
-    """
-    package = ROOT / "speclab"
-    code = [path for path in package.rglob("*.py") if path.parts[len(package.parts)] not in UNREAD]
-    read = listed("READS", *(path.read_text("utf-8") for path in code))
-    names = [*SHIPPED, *code, *read, profile.prompts, *profile.others, profile.traces]
-    models = profile.models.values()
-    files = content(filter(None, [*names, *(spec.path for spec in models)]))
-    weights = [model_digest(spec, fetch=False) for spec in models]
-    return digest_of([profile, weights, files, sys.version_info[:2]])
-
-
-def content(names: Iterable[Path | str]) -> dict[str, str]:
-    """SHA-256 by path, of files and of all files in folders, but not of weights and byte code.
-    `$NAME` stands for an environment variable, whose path may be seen from the working folder.
-    """
-    expanded = [os.path.expandvars(name) for name in names]
-    places = {folder / name for name in expanded for folder in (ROOT, Path.cwd())}
-    files = {path for place in places for path in (place, *place.rglob("*")) if path.is_file()}
-    read = [path for path in files if path.suffix not in (".pyc", ".safetensors")]
-    return {os.path.relpath(path, ROOT): sha256_of(path) for path in read}
+    places = {folder / name for name in filter(None, names) for folder in (ROOT, Path.cwd())}
+    there = [place for place in places if os.path.exists(place)]  # also of a long text
+    files = {path for place in there for path in (place, *place.rglob("*")) if path.is_file()}
+    seen = [path for path in files if path.name[0] != "." and path.suffix not in WITHOUT]
+    return {os.path.relpath(path, ROOT): sha256_of(path) for path in seen}
 
 
 # ---- running -------------------------------------------------------------------------------------
@@ -219,9 +194,8 @@ def record_kinds(profile: Profile, kinds: Sequence[str], at_once: int) -> None:
 
 
 def share_cores(at_once: int) -> None:
-    """Let each of `at_once` processes use its share of the cores."""
+    """Let each of `at_once` processes that start now use its share of the cores."""
     os.environ["OMP_NUM_THREADS"] = str(kit.limit_threads() // at_once or 1)
-    kit.limit_threads()
 
 
 def record_missing(call: Call, notebooks: Sequence[Notebook], at_once: int) -> None:
@@ -230,11 +204,11 @@ def record_missing(call: Call, notebooks: Sequence[Notebook], at_once: int) -> N
     """
     asked = runs_asked(call.profile, [notebook.path for notebook in notebooks])
     missing = [run.kind for run in asked if not (run.here or run.refused)]
-    shares = filter(None, (missing[start::at_once] for start in range(at_once)))
     process = get_context("spawn").Process
     children = [
         process(target=record_kinds, args=(call.profile, kinds, at_once), daemon=True)
-        for kinds in shares
+        for start in range(at_once)
+        if (kinds := missing[start::at_once])
     ]
     for child in children:
         child.start()
@@ -246,7 +220,7 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
     """Run a notebook. Returns its status, and where and why it ended ("" after success)."""
     import papermill
 
-    name, status, error = notebook.path.stem, DONE, ""
+    name = notebook.path.stem
     tell(name, "begins")
     try:
         papermill.execute_notebook(
@@ -259,33 +233,29 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
             extra_arguments=["--log-level=50"],  # of the kernel
         )
     except papermill.PapermillExecutionError as failure:
-        status, error = NEEDS.get(failure.ename, FAILED), failure.evalue.partition("\n")[0]
-        if status == FAILED:
-            error = f"cell [{failure.exec_count}]: {failure.ename}: {error}"
+        error = failure.evalue.partition("\n")[0]
+        if failure.ename in NEEDS:
+            return NEEDS[failure.ename], error
+        return FAILED, f"cell [{failure.exec_count}]: {failure.ename}: {error}"
     except RuntimeError as failure:  # the kernel died
-        status, error = FAILED, str(failure)
-    return status, error
+        return FAILED, str(failure)
+    return DONE, ""
 
 
-def finish(call: Call, notebook: Notebook, status: str, error: str) -> None:
-    """Put a notebook's page, figures and stamp in place. If it did not end well, its earlier page
-    and figures stay as they were.
+def finish(call: Call, notebook: Notebook, status: str, error: str) -> str:
+    """Put a notebook's page, figures and stamp in place, and return how it ended. If it did not end
+    well, its earlier page and figures stay as they were.
     """
     name, page = notebook.path.stem, call.build / "new" / notebook.path.name
     if status == DONE:
         drawn = kit.drawn_in(page.parent / "figures" / call.figures.name, name)
         replace_folder(kit.drawn_in(call.figures, name), drawn)
         page.replace(call.build / page.name)
-    facts = {
-        "name": name,
-        "status": status,
-        "error": error,
-        "digest": notebook.digest,
-        "given": call.named | {"changes": notebook.of_call},
-    }
     # the stamp comes last, because it vouches for page and figures
+    facts = notebook.stamp | {"status": status, "error": error}
     runs.write_facts(call.build / f"{name}.json", facts, [])
     tell(name, status, error)
+    return status
 
 
 def replace_folder(folder: Path, new: Path) -> None:
@@ -304,43 +274,46 @@ def replace_folder(folder: Path, new: Path) -> None:
 def run_all(call: Call, notebooks: Sequence[Notebook], at_once: int) -> list[str]:
     """Run notebooks and return how they ended. After an interruption no kernel keeps running."""
     share_cores(at_once)
-    ended = []
     with ThreadPoolExecutor(at_once) as pool:
         running = {pool.submit(execute, call, notebook): notebook for notebook in notebooks}
         try:
-            for future in as_completed(running):
-                finish(call, running[future], *future.result())
-                ended.append(future.result()[0])
+            return [finish(call, running[one], *one.result()) for one in as_completed(running)]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in psutil.Process().children(recursive=True):
                 with suppress(psutil.Error):
                     child.kill()
             raise
-    return ended
 
 
 def reproduce(call: Call, workers: int = 2) -> int:
     """Run the notebooks that are not up to date, and write the report. Returns 0, or 1 if a
     notebook failed. workers: notebooks at once; 1 if there is a GPU, whose memory may hold only one
-    pair. ValueError: no notebook to run, or one that differs from its source.
+    pair. ValueError: no notebook to run, or one whose .ipynb, which runs, and .py differ.
     """
+    from speclab.explore import page as explorer
+    from speclab.run import pages, report
+
     has_gpu = os.environ.get("CUDA_VISIBLE_DEVICES") != "" and shutil.which("nvidia-smi")
-    at_once, stale = 1 if has_gpu else workers, []
+    at_once = 1 if has_gpu else workers
     if not call.notebooks:
         raise ValueError("no notebook is left to run")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    new, index = call.build / "new", call.build / "index.html"
     with runs.locked(call.build.parent):  # two profiles may share a folder of figures
-        # what is up to date
-        for notebook in call.notebooks:
-            if stamp := current(call, notebook):
-                tell(stamp.name, f"up to date: {stamp.status}", stamp.error)
-            else:
-                check_twin(notebook.path)
-                stale.append(notebook)
-        new, page = call.build / "new", call.build / "index.html"
+        stale = [notebook for notebook in call.notebooks if not is_current(call, notebook)]
+        # file times cannot show which twin was edited: a checkout or an autosave changes them
+        for path in (notebook.path for notebook in stale):
+            source, number = path.with_suffix(".py"), path.name[:2]
+            if source.is_file() and parameters.cells_of(source) != parameters.cells_of(path):
+                raise ValueError(
+                    f"{source} and {path.name} differ: `make notebooks NOTEBOOKS={number}` keeps "
+                    f"the .py and writes the .ipynb from it, `make sources NOTEBOOKS={number}` "
+                    "keeps the .ipynb"
+                )
         if stale:
             shutil.rmtree(new, ignore_errors=True)
+            index.unlink(missing_ok=True)  # of older pages
         new.mkdir(parents=True, exist_ok=True)
         record_missing(call, stale, at_once)
         # kernels of this interpreter, without the user's settings
@@ -348,43 +321,19 @@ def reproduce(call: Call, workers: int = 2) -> int:
         os.environ |= dict.fromkeys(("IPYTHONDIR", "SPECLAB_OUT"), str(new))
         ended = run_all(call, [one for one in stale if one.is_timed], 1)
         ended += run_all(call, [one for one in stale if not one.is_timed], at_once)
-        # a call that was killed may have left older pages
-        if not page.is_file() or page.stat().st_mtime < new.stat().st_mtime:
-            publish(call)
-    print(os.path.relpath(page))
+        # the pages of the notebooks, the explorer and the report, whose head describes the profile
+        # without overrides; each notebook says what else it was run with
+        if not index.is_file():
+            stamps = [stamp for path in chosen([], ROOT) if (stamp := last_stamp(call, path.stem))]
+            for stamp in stamps:
+                if stamp.status == DONE:
+                    pages.to_markdown(call.build / f"{stamp.name}.ipynb", call.figures)
+            study, page = load_profile(call.named["profile"]), call.figures / "explore.html"
+            try:
+                found = explorer.runs_there(study)
+                explorer.write_page(found, page, explorer.heads_there(study, found))
+            except (ValueError, runs.RunError) as error:
+                print(f"explore.html is not written: {error}")
+            report.write_report(call.build, call.figures, study, stamps)
+    print(os.path.relpath(index))
     return int(FAILED in ended)
-
-
-# ---- after the notebooks, and before -------------------------------------------------------------
-
-
-def publish(call: Call) -> None:
-    """Write the pages of the notebooks, the explorer and the report. Its head describes the profile
-    without overrides; each notebook says what else it was run with.
-    """
-    from speclab.explore import page as explorer
-    from speclab.run import pages, report
-
-    stamps = [stamp for path in chosen([], ROOT) if (stamp := last_stamp(call, path.stem))]
-    for stamp in stamps:
-        if stamp.status == DONE:
-            pages.to_markdown(call.build / f"{stamp.name}.ipynb", call.figures)
-    study = load_profile(call.named["profile"])
-    try:
-        found, page = explorer.runs_there(study), call.figures / "explore.html"
-        explorer.write_page(found, page, explorer.heads_there(study, found))
-    except (ValueError, runs.RunError) as error:
-        print(f"explore.html is not written: {error}")
-    report.write_report(call.build, call.figures, study, stamps)
-
-
-def fetch_weights(call: Call) -> None:
-    """Download or convert weights that the profile's models lack, with progress. Models of the hub
-    are downloaded if a notebook of the call loads the pair itself.
-    """
-    try:
-        pair.make(call.profile)
-        if any("load_pair(" in one.path.read_text("utf-8") for one in call.notebooks):
-            pair.fetch_pair(call.profile)
-    except (runs.RunError, ValueError, OSError) as error:
-        print(f"{error}. {STILL}")

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -53,18 +52,11 @@ def styled(width: float = style.TWO_COLUMNS) -> Iterator[None]:
 
 
 def check_style() -> None:
-    """Make the path of the reader's style file absolute. ValueError: it is missing, or sets nothing
-    that matplotlib knows.
+    """OSError or ValueError unless the reader's style file is there and sets something that
+    matplotlib knows.
     """
-    path = Path(os.environ[STYLE]).absolute()
-    os.environ[STYLE] = str(path)
-    try:
-        settings = path.is_file() and rc_params_from_file(
-            path, fail_on_error=True, use_default_template=False
-        )
-    except ValueError as error:
-        raise ValueError(f"STYLE={path}: {error}") from None
-    if not settings:
+    path = os.environ[STYLE]
+    if not rc_params_from_file(path, fail_on_error=True, use_default_template=False):
         raise ValueError(f"STYLE={path}: this is no style file of matplotlib")
 
 

@@ -305,9 +305,9 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     paper's, trees that cannot be scored, or a trained head where a block's ranks must not depend on
     where it began.
     """
+    from speclab.models.folder import ModelFolder
     from speclab.plain import DOMAINS
     from speclab.stats import MIN_PROMPTS
-    from speclab.study.runs import drafts_by_head
 
     number, sizes = notebook[:2], judged_sizes(profile, judged)
     if number in WITHOUT_INTERVALS:
@@ -320,7 +320,8 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     ):
         if count < least:
             return f"needs at least {least} {name} and has {count}"
-    if number in BY_POSITION and drafts_by_head(profile):
+    draft = ModelFolder.here(profile.draft) if number in BY_POSITION else None
+    if draft and draft.is_head:
         return (
             f"needs a draft with one rank per position. {profile.draft.path} is a trained head, "
             "whose ranks depend on where a block begins. Run notebooks 02, 04, 08 or 10"

@@ -4,7 +4,6 @@ Imports torch only when models are loaded, because keys and recorded runs are re
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -50,25 +49,21 @@ def pair_digests(profile: Profile, fetch: bool = True) -> dict[str, str]:
     return {name: model_digest(getattr(profile, name), fetch) for name in MODELS}
 
 
-@dataclass(frozen=True)
-class Read:
-    """Prompts as token ids of a target, and `facts`: `encoded`, a SHA-256 of their ids, domains and
-    token ids, `stop_ids`, the ids that end the target's texts, `prompts_cut`, the number of prompts
-    that are cut, and `left_out` (`ModelFolder`).
-    """
-
-    prompts: tuple[EncodedPrompt, ...]
-    facts: dict[str, Any]
+Read = tuple[tuple[EncodedPrompt, ...], Facts]
 
 
 def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
-    """Prompts as token ids of the profile's target; its tokenizer is downloaded if needed."""
+    """Prompts as token ids of the profile's target, whose tokenizer is downloaded if needed, and
+    facts: `encoded`, a SHA-256 of their ids, domains and token ids, `stop_ids`, the ids that end
+    the target's texts, `prompts_cut`, the number of prompts that are cut, and `left_out`
+    (`ModelFolder`).
+    """
     folder = ModelFolder.fetched(profile.target, weights=False)
     limits = profile.max_prompt_tokens, profile.template, profile.truncate
     files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
     stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
-    read = _read(folder, stamps, tuple(prompts), limits)
-    return Read(read.prompts, read.facts | {"left_out": folder.left_out(profile.temperature > 0)})
+    encoded, facts = _read(folder, stamps, tuple(prompts), limits)
+    return encoded, facts | {"left_out": folder.left_out(profile.temperature > 0)}
 
 
 @cache
@@ -84,4 +79,4 @@ def _read(
     rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
     cut = sum(prompt.cut > 0 for prompt in encoded)
     facts = {"encoded": digest_of(rows), "stop_ids": stops, "prompts_cut": cut}
-    return Read(tuple(encoded), facts)
+    return tuple(encoded), facts

@@ -178,9 +178,19 @@ def load_profile(name: str | Path, overrides: Facts | str | None = None) -> Prof
     written = read_yaml(path, f"correct it; {FOLDER.name}/reference.yaml is an example", dict)
     values = {"name": path.stem, "notes": {}} | written
     values |= {model: _settings(values.get(model)) for model in MODELS}
-    changes = _mapping(overrides or {})
-    _change(values, changes)
-    _find(values, path.parent)
+    try:  # papermill makes a text of `-p overrides '{…}'`
+        changes = parse_yaml(overrides) if isinstance(overrides, str) else overrides or {}
+        _change(values, dict(**changes))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"overrides={brief(overrides)}: write names with values, as "
+            '{"prompts_per_domain": 10}'
+        ) from None
+    # names of files and folders become their places
+    place = partial(_place, path.parent)
+    values |= {key: place(values[key]) for key in {"prompts", "traces"} & values.keys()}
+    if isinstance(values.get("other_prompts"), list):
+        values["other_prompts"] = [*map(place, values["other_prompts"])]
     for model in MODELS:
         values[model] = _spec(path, values[model], model)
     if isinstance(further := values.get("drafts"), list):  # else it is refused below
@@ -201,14 +211,6 @@ def with_head(profile: Profile) -> Profile | None:
         return None
     of_head = load_profile(name)
     return profile.replace(name=name, draft=of_head.draft, drafts=(), traces=of_head.traces)
-
-
-def _find(values: Facts, folder: Path) -> None:
-    """Replace each name of a file or folder by its place (`_place`)."""
-    place = partial(_place, folder)
-    values |= {key: place(values[key]) for key in {"prompts", "traces"} & values.keys()}
-    if isinstance(values.get("other_prompts"), list):
-        values["other_prompts"] = [*map(place, values["other_prompts"])]
 
 
 def _place(folder: Path, name: Any) -> Any:
@@ -238,18 +240,6 @@ def _spec(profile: Path, model: Facts, key: str) -> ModelSpec:
     if "path" in model:
         model = model | {"path": _place(profile.parent, model["path"])}
     return checked(ModelSpec, model, f"{profile.name}: {key}")
-
-
-def _mapping(overrides: Any) -> Facts:
-    """Overrides as papermill hands them on, which makes a text of `-p overrides '{…}'`."""
-    try:
-        found = parse_yaml(overrides) if isinstance(overrides, str) else overrides
-        return dict(**found)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"overrides={brief(overrides)}: write names with values, as "
-            '{"prompts_per_domain": 10}'
-        ) from None
 
 
 def _change(values: Facts, overrides: Facts) -> None:

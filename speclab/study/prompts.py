@@ -32,8 +32,9 @@ REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
 # the words around every problem of these domains; code and chat have none
 WRAPPERS = (MATH_PROMPT, REASONING_PROMPT)
 WITH_WORDS = ("math", "reasoning")
-READS = ["data/prompts", "data/second_prompts", "data/training_prompts"]
-PROJECT_PROMPTS, SECOND_PROMPTS, TRAINING_PROMPTS = (REPOSITORY / folder for folder in READS)
+PROJECT_PROMPTS, SECOND_PROMPTS, TRAINING_PROMPTS = (
+    REPOSITORY / "data" / name for name in ("prompts", "second_prompts", "training_prompts")
+)
 # "unwrapped": the project's prompts without the words around their problems
 OWN_SETS = {"project": PROJECT_PROMPTS, "unwrapped": PROJECT_PROMPTS, "second": SECOND_PROMPTS}
 # the domain of each category of MT-Bench

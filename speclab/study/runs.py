@@ -69,7 +69,6 @@ from speclab.study.reading import checked, near
 
 if TYPE_CHECKING:
     from speclab.model import Pair
-    from speclab.record import Recorded
     from speclab.study.recording import Done, Engine
 
 
@@ -203,26 +202,21 @@ def part_file(folder: Path, index: int, name: str) -> Path:
     return folder / "parts" / f"{index:05d}.{name}"
 
 
-def _table(name: str, prompts: Sequence[EncodedPrompt], recorded: Sequence["Recorded"]) -> pa.Table:
-    tables = []
-    for prompt, record in zip(prompts, recorded, strict=True):
-        columns = getattr(record, name)
-        count = len(columns["position"])
-        who = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count}
-        # a column of lists is a matrix here, which Arrow reads row by row
-        rows = {column: list(values) for column, values in (columns | who).items()}
-        tables.append(pa.table(rows, schema_of(name, rows)))
-    return pa.concat_tables(tables)
-
-
 def write_part(folder: Path, prompts: Sequence[EncodedPrompt], done: "Done") -> None:
     """Write one block: two Parquet files, then the marker with their checksums and the checksum of
     the run's settings. A block without its marker does not count.
     """
     paths = [part_file(folder, done.index, name) for name in TABLES]
     for name, path in zip(SCHEMAS, paths, strict=True):
-        table = _table(name, prompts, done.recorded)
-        written(path, partial(pq.write_table, table))
+        tables = []
+        for prompt, record in zip(prompts, done.recorded, strict=True):
+            columns = getattr(record, name)
+            count = len(columns["position"])
+            who = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count}
+            # a column of lists is a matrix here, which Arrow reads row by row
+            rows = {column: list(values) for column, values in (columns | who).items()}
+            tables.append(pa.table(rows, schema_of(name, rows)))
+        written(path, partial(pq.write_table, pa.concat_tables(tables)))
     facts = done.facts | {"settings": sha256_of(folder / "settings.json")}
     write_facts(part_file(folder, done.index, "json"), facts, paths)
 
@@ -365,12 +359,6 @@ def tokenizer_of(run: Run) -> Any:
 # ---- keys ----------------------------------------------------------------------------------------
 
 
-def drafts_by_head(profile: Profile) -> bool:
-    """Whether the draft of a profile, as far as it is on this machine, is a trained head."""
-    folder = ModelFolder.here(profile.draft)
-    return folder is not None and folder.is_head
-
-
 def profile_prompts(profile: Profile) -> list[Prompt]:
     """The prompts of a profile."""
     return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
@@ -387,17 +375,17 @@ def sizes_of(profile: Profile) -> dict[str, int]:
 
 def encoded_prompts(profile: Profile) -> tuple[EncodedPrompt, ...]:
     """The prompts of a profile as token ids of its target."""
-    return read_by_target(profile, profile_prompts(profile)).prompts
+    return read_by_target(profile, profile_prompts(profile))[0]
 
 
 def encoded_again(run: Run, prompts: Sequence[Prompt]) -> dict[str, tuple[int, ...]]:
     """The token ids of a run's prompts by prompt_id; empty where the target would read them
     otherwise by now.
     """
-    read = read_by_target(profile_of(run), prompts)
-    if read.facts["encoded"] != run.manifest["encoded"]:
+    encoded, facts = read_by_target(profile_of(run), prompts)
+    if facts["encoded"] != run.manifest["encoded"]:
         return {}
-    return {prompt.prompt_id: prompt.ids for prompt in read.prompts}
+    return {prompt.prompt_id: prompt.ids for prompt in encoded}
 
 
 def decisive(settings: Facts) -> Facts:
@@ -441,7 +429,7 @@ def identity_of(profile: Profile, fetch: bool = True) -> Facts:
         "prompts": len(prompts),
     }
     if fetch or (find_spec("transformers") and ModelFolder.whole(profile.target)):
-        facts |= read_by_target(profile, prompts).facts
+        facts |= read_by_target(profile, prompts)[1]
         facts["key"] = _key(facts)
     return facts
 
@@ -568,8 +556,8 @@ def seeds_of(profile: Profile) -> list[str]:
 
 
 def shipped(profile: Profile, kind: str) -> list[Path]:
-    """Folders of the traces that may be read for a kind of run, the same kind first. They come from
-    SPECLAB_TRACES, then from the profile, except for kinds that each machine records itself.
+    """Folders of the traces that may be read for a kind of run: those of SPECLAB_TRACES, then those
+    of the profile, except for kinds that each machine records itself.
 
     ValueError if SPECLAB_TRACES names no folder.
     """
@@ -579,8 +567,7 @@ def shipped(profile: Profile, kind: str) -> list[Path]:
     places = [named] if named else []
     if profile.traces and kind not in profile.recorded:
         places.append(ROOT / profile.traces)
-    manifests = [path for place in places for path in sorted(place.rglob("manifest.json"))]
-    return sorted((path.parent for path in manifests), key=lambda folder: folder.name != kind)
+    return [path.parent for place in places for path in sorted(place.rglob("manifest.json"))]
 
 
 def recorded_run(profile: Profile, kind: str) -> Run | None:
@@ -588,18 +575,13 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
     a larger run or trace with the same settings and models. None if it is not recorded yet, or,
     with a notice, if the run is damaged (`record_run` repairs it).
 
-    RunError for a damaged trace, and for a run of an older kit.
+    Folders whose manifest cannot be read are passed over, unless they are named as the requested
+    run. RunError for a damaged trace, and for a run of an older kit.
     """
-    return _search(of_kind(profile, kind), kind)[0]
-
-
-def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
-    """`recorded_run`, and how the shipped trace of this kind differs, if it is another run. Folders
-    whose manifest cannot be read are passed over, unless they are named as the requested run.
-    """
+    asked = of_kind(profile, kind)
     for name in asked.recorded:
         of_kind(asked, name)  # a mistyped kind would be ignored
-    wanted, misfit, larger = identity_of(asked, fetch=False), "", []
+    wanted, prompts, larger = identity_of(asked, fetch=False), profile_prompts(asked), []
     own = [path.parent for path in sorted(RUNS.glob("*/manifest.json"))]
     traces = shipped(asked, kind)
     names = (kind, f"{asked.name}-{kind}-{wanted.get('key')}")
@@ -609,13 +591,10 @@ def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
             continue
         differ = what_differs(manifest, wanted) if manifest else []
         if not differ and (run := _whole(folder, folder in traces)):
-            return run, ""
-        if differ and folder in traces and manifest["kind"] == kind:
-            misfit = f"{_short(folder)} is another run ({', '.join(differ)})"
+            return run
         if differ == ["prompts"]:
             larger.append((folder, manifest))
     # a run with more prompts of the same set holds the requested prompts
-    prompts = profile_prompts(asked)
     for folder, manifest in larger:
         chosen = {name: manifest["profile"][name] for name in ("prompts_per_domain", "domains")}
         with suppress(ValueError):  # of a set that lacks one of its domains
@@ -623,8 +602,14 @@ def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
             is_run = not what_differs(manifest, identity_of(whole, fetch=False))
             is_larger = is_run and {*prompts} <= {*profile_prompts(whole)}
             if is_larger and (run := _whole(folder, folder in traces)):
-                return _part(run, wanted, prompts), ""
-    return None, misfit
+                # without the target's tokenizer the texts' digest stands for that of the token ids
+                facts = run.manifest | {"encoded": wanted["prompt_set"]} | wanted
+                facts["weights"] = run.manifest["weights"]
+                facts["key"] = _key(facts)
+                part = Part(run.folder, facts, run, tuple(one.prompt_id for one in prompts))
+                facts |= _counts({name: part.table(name) for name in SCHEMAS}, facts["profile"])
+                return part
+    return None
 
 
 def _whole(folder: Path, is_trace: bool) -> Run | None:
@@ -638,17 +623,6 @@ def _whole(folder: Path, is_trace: bool) -> Run | None:
             raise
         notice(error)
     return None
-
-
-def _part(run: Run, wanted: Facts, prompts: Sequence[Prompt]) -> Part:
-    """The requested run, an `identity_of`, as a part of a larger one that holds its prompts."""
-    # without the target's tokenizer the texts' digest stands for that of the token ids
-    manifest = run.manifest | {"encoded": wanted["prompt_set"]} | wanted
-    manifest["weights"] = run.manifest["weights"]
-    manifest["key"] = _key(manifest)
-    part = Part(run.folder, manifest, run, tuple(prompt.prompt_id for prompt in prompts))
-    manifest |= _counts({name: part.table(name) for name in SCHEMAS}, manifest["profile"])
-    return part
 
 
 def _counts(tables: dict[str, pa.Table], settings: Facts) -> Facts:
@@ -668,9 +642,7 @@ def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | Non
     A damaged run is repaired from its parts, with a notice; RunError for a damaged trace.
     ModelsMissing if it has to be recorded without the models.
     """
-    asked = of_kind(profile, kind)
-    run, misfit = _search(asked, kind)
-    if run:
+    if run := recorded_run(profile, kind):
         part = ""
         if isinstance(run, Part):
             part = f": {run.manifest['prompts']} of its {run.whole.manifest['prompts']} prompts"
@@ -678,8 +650,12 @@ def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | Non
             day = run.manifest["finished"][:10]
             say_once(f"read from {_short(run.folder)}{part} (recorded {day})")
         return run
-    if misfit:
-        say_once(f"{misfit}: recording")
+    asked = of_kind(profile, kind)
+    for folder in shipped(asked, kind):
+        manifest = manifest_of(folder)
+        if manifest and manifest["kind"] == kind:
+            differ = ", ".join(what_differs(manifest, identity_of(asked, fetch=False)))
+            say_once(f"{_short(folder)} is another run ({differ}): recording")
     same = recorded_run(profile, "greedy") if kind in OTHER_TREES else None
     texts = texts_of(same) if same else None
     return record_run(asked, texts=texts, engine=engine, kind=kind)

@@ -38,7 +38,7 @@ from speclab.models import timing
 from speclab.models.hub import ModelsMissing
 from speclab.models.model import Projection
 from speclab.plain import EncodedPrompt
-from speclab.record import generate, record_prompt
+from speclab.record import generate, record_prompts
 from speclab.sampling import Sampling
 from speclab.shapes import Shape, parse_shape
 from speclab.show.notebook import quiet
@@ -358,7 +358,7 @@ def recorder_share(pair, prompts, new):
 
     def work():
         for prompt, text in zip(prompts, texts, strict=True):
-            record_prompt(pair, prompt, text, tree, GREEDY)
+            record_prompts(pair, [prompt], [text], tree, GREEDY)
 
     with used() as products:
         work()

@@ -49,7 +49,7 @@ from speclab.models.lean import LeanBody
 from speclab.models.model import Network
 from speclab.models.pairs import parameter_count
 from speclab.plain import EncodedPrompt
-from speclab.record import generate, record_prompt
+from speclab.record import generate, record_prompts
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
 from speclab.study.pairs import load_pair
@@ -322,7 +322,7 @@ def some_prompts(pair, count):
 
 def recorded(pair, prompt, text, packed=2048):
     """The record of one prompt over a text."""
-    return record_prompt(pair, prompt, text, static_tree(*TREE), GREEDY, packed)
+    return record_prompts(pair, [prompt], [text], static_tree(*TREE), GREEDY, packed)[0]
 
 
 def by_format(compare):
