@@ -1,25 +1,25 @@
-"""Decode with faults that users met, and write which shape each log looks like: `faults.csv`.
+"""Decode with faults that users met, and write a log of each: `faults/NAME.jsonl.gz`.
 
     python -m data.logs.plant_faults             # half an hour on one core
+    python -m data.logs.plant_faults short-head  # one of them
 
-The pair is `smollm-head`, a trained head. Each fault is planted while the prompts are decoded, and
-the texts stay the target's own. `explain` then compares the log with the healthy one.
+The pair is `smollm-head`, a trained head, with chains of K. The fault is planted while the prompts
+are decoded. At T = 0 the texts stay the target's own. Faults that lose much need few prompts.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import gzip
+import json
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import pandas as pd
+import torch
 
 from speclab import decode
-from speclab.logs import passes, why
-from speclab.logs.log_gammas import PER_PASS
-from speclab.logs.logs import Log, opened
-from speclab.logs.passes import Answer
 from speclab.sampling import Sampling
 from speclab.shapes import Shape
 from speclab.study.pairs import load_pair
@@ -27,20 +27,19 @@ from speclab.study.profiles import ROOT, load_profile
 from speclab.study.prompts import encode_prompts, load_prompts
 from speclab.tree import chain
 
-OUT = ROOT / "data" / "logs" / "faults.csv"
-LOG = ROOT / "data" / "logs" / "smollm.jsonl.gz"
-K, PROMPTS, TOKENS = 4, 25, 64  # per draft, per domain, per answer
+OUT = ROOT / "data" / "logs" / "faults"
+K, TOKENS, FEW, MANY = 4, 64, 5, 25  # tokens per draft and per answer, prompts per domain
+HEALTHY, EXACT = "healthy", "exact-match"
 Fault = AbstractContextManager[Any]
 
 
 # ---- faults --------------------------------------------------------------------------------------
 
 
-@contextmanager
-def other_layers(pair: Any, by: int) -> Iterator[None]:
+def other_layers(pair: Any, by: int) -> Fault:
     """The head reads the target after the layers `by` later than those of its training."""
-    with patch.object(pair.target, "taps", tuple(layer + by for layer in pair.target.taps)):
-        yield
+    layers = tuple(layer + by for layer in pair.target.taps)
+    return patch.object(pair.target, "taps", layers)
 
 
 def other_words(pair: Any) -> Fault:
@@ -49,13 +48,25 @@ def other_words(pair: Any) -> Fault:
     return patch.object(pair.draft, "logits", lambda hidden: honest(hidden).roll(1, -1))
 
 
-def _with_blocks(change: Callable[[Any, np.ndarray], np.ndarray], longer: int = 0) -> Fault:
+def short_positions(pair: Any, length: int = 100) -> Fault:
+    """The draft's positions begin again at `length`, as at the end of a table of positions."""
+    honest = pair.draft.forward
+
+    def forward(tokens, cache, positions=None, *visible):
+        if positions is None:
+            positions = torch.arange(cache.length, cache.length + np.shape(tokens)[-1])
+        return honest(tokens, cache, positions % length, *visible)
+
+    return patch.object(pair.draft, "forward", forward)
+
+
+def _with_blocks(change: Callable[[np.ndarray], np.ndarray], longer: int = 0) -> Fault:
     """Blocks whose drafted tokens, of which there are `longer` more, are changed."""
     honest = decode.propose
 
     def propose(draft, cache, context, shape, left, *how):
         made = honest(draft, cache, context, Shape(chain(K + longer)), left + longer, *how)
-        tokens = change(draft, made.tokens)[: min(K, left) + 1]
+        tokens = change(made.tokens)[: min(K, left) + 1]
         run = [node for node in made.run if node < 1]  # what the draft drafted runs again
         return replace(made, tree=chain(len(tokens) - 1), tokens=tokens, run=run)
 
@@ -64,75 +75,58 @@ def _with_blocks(change: Callable[[Any, np.ndarray], np.ndarray], longer: int = 
 
 def shifted_block() -> Fault:
     """From the second drafted token on each stands one position too early."""
-    return _with_blocks(lambda _draft, tokens: np.delete(tokens, 2), longer=1)
+    return _with_blocks(lambda tokens: np.delete(tokens, 2), longer=1)
 
 
 def short_head(kept: int = 2) -> Fault:
     """The head drafts `kept` tokens, and the engine fills the block with token 0."""
-    return _with_blocks(lambda _draft, tokens: np.where(np.arange(len(tokens)) > kept, 0, tokens))
+    return _with_blocks(lambda tokens: np.where(np.arange(len(tokens)) > kept, 0, tokens))
 
 
-def faults_of(pair: Any) -> dict[str, Fault]:
-    """The planted faults of a pair with a head."""
+def faults_of(pair: Any) -> dict[str, tuple[Fault, int]]:
+    """The planted faults of a pair with a head, with the prompts per domain."""
     return {
-        "none": nullcontext(),
-        "layers one too early": other_layers(pair, -1),
-        "layers one too late": other_layers(pair, 1),
-        "vocabulary shifted by one": other_words(pair),
-        "block shifted by one after its first token": shifted_block(),
-        "head of two tokens": short_head(),
+        HEALTHY: (nullcontext(), MANY),
+        "layers-early": (other_layers(pair, -1), MANY),
+        "layers-late": (other_layers(pair, 1), MANY),
+        "other-vocabulary": (other_words(pair), FEW),
+        "shifted-block": (shifted_block(), FEW),
+        "short-head": (short_head(), FEW),
+        "short-positions": (short_positions(pair), MANY),
+        EXACT: (nullcontext(), FEW),
     }
 
 
 # ---- logs ----------------------------------------------------------------------------------------
 
 
-def decoded(pair: Any, prompts: list[Any], fault: Fault, tokens: int = TOKENS) -> Log:
-    """The log of prompts that are decoded with a fault, greedily and in chains of K."""
-    answers = []
-    with fault:
-        for prompt in prompts:
-            text = decode.decode_prompt(pair, prompt, "greedy", Shape(chain(K)), Sampling(), tokens)
-            accepted, drafted = (
-                [getattr(step, name) for step in text.steps] for name in ("accepted", "drafted")
-            )
-            answers.append(
-                Answer(prompt.prompt_id, prompt.domain, accepted, drafted, len(text.token_ids))
-            )
-    frame = passes.count_by_answer(answers)
-    lengths = {prompt.prompt_id: len(prompt.ids) for prompt in prompts}
-    sums = passes.sums_by_request(frame)
-    sums = sums.assign(context=sums["prompt_id"].map(lengths))
-    return replace(opened(LOG), passes=frame, sums=sums)
-
-
-def row_of(name: str, log: Log, healthy: Log) -> dict[str, Any]:
-    """What a log of a fault looks like, beside the healthy log."""
-    shapes = why.explain(log, healthy, (0.0, 0.0))
-    parts = [passes.depth_counts(log.passes, place) for place in range(1, K + 1)]
-    return {
-        "fault": name,
-        "passes": len(log.passes),
-        "tokens_per_pass": PER_PASS(log.sums),
-        **{f"position_{place}": why.SHARE(rows) for place, rows in enumerate(parts, 1)},
-        "looks_like": "; ".join(shapes.loc[shapes["verdict"] == why.FITS, "shape"]),
-    }
-
-
-def main() -> None:
-    """Decode with every fault and write OUT."""
+def write_logs(names: list[str]) -> None:
+    """Decode with the faults of these names (none: all) and write their logs."""
     profile = load_profile("smollm-head")
     pair = load_pair(profile)
-    encoded = encode_prompts(
-        pair.tokenizer, load_prompts("project", PROMPTS), 512, profile.template
-    )
-    prompts, logs = list(encoded), {}
-    for name, fault in faults_of(pair).items():
-        logs[name] = decoded(pair, prompts, fault)
-        print(name, row_of(name, logs[name], logs["none"]), flush=True)
-    table = pd.DataFrame([row_of(name, log, logs["none"]) for name, log in logs.items()])
-    table.round(4).to_csv(OUT, index=False)
+    OUT.mkdir(exist_ok=True)
+    for name, (fault, count) in faults_of(pair).items():
+        if names and name not in names:
+            continue
+        rule, sampling = ("exact-match", Sampling(1.0)) if name == EXACT else ("greedy", Sampling())
+        prompts = load_prompts("project", count)
+        lines = []
+        with fault:
+            for prompt in encode_prompts(pair.tokenizer, prompts, 512, profile.template):
+                text = decode.decode_prompt(pair, prompt, rule, Shape(chain(K)), sampling, TOKENS)
+                row = {
+                    "prompt_id": prompt.prompt_id,
+                    "domain": prompt.domain,
+                    "token_ids": text.token_ids,
+                    "drafted_per_step": [step.drafted for step in text.steps],
+                    "accepted_per_step": [step.accepted for step in text.steps],
+                    "prompt_tokens": len(prompt.ids),
+                }
+                lines.append(json.dumps(row))
+        packed = gzip.compress("\n".join([*lines, ""]).encode(), mtime=0)
+        (OUT / f"{name}.jsonl.gz").write_bytes(packed)
+        print(f"{name}: {len(lines)} answers", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    write_logs(sys.argv[1:])

@@ -316,7 +316,7 @@ def _log(
     drafted: Tokens per draft, if the files do not say it: a number, or heuristic, the schedule of
     transformers.
 
-    explain: Say which known shapes of low acceptance the log looks like, and what to check next.
+    explain: Say which known shape of low acceptance the log looks like, and what to check next.
 
     force: Replace the log in the folder --out.
     """
@@ -329,7 +329,7 @@ def _log(
     logs.save(found, out, force)
     echo(*summary_lines(found, out))
     if explain:
-        echo(*why.lines_of(why.explain(found)))
+        echo(*why.lines_of(why.explain(why.counts_of(found))))
 
 
 # ---- the notebooks -------------------------------------------------------------------------------

@@ -1,229 +1,190 @@
-"""Why is acceptance low? Which known shapes the acceptance of a log looks like.
+"""Why is acceptance low? Which known shape the acceptance of a log looks like.
 
-Users met SHAPES in threads about engines, and each thread names a cause. A shape is a rule over
-counts of requests (or of blocks of lines), with a margin. It says what a log looks like, not what
-is wrong, and what to check next. Several shapes may fit. `tests/test_why.py` plants the faults, and
-counts the false alarms over healthy logs.
+Users met the shapes in threads about engines, and each thread names a cause. A shape has a rule:
+the share of accepted tokens in some rows of the log, divided by the share in others, is surely
+under a limit. The first rule that fits names the shape. It says what a log looks like, not what is
+wrong. `tests/test_why.py` plants the faults and counts false alarms.
+
+The rules read `Counts`, which every kind of log can give. They are frames of prompt_id, reached and
+accepted: the first of the drafts with all their accepted tokens, then one for each depth that the
+log knows. At a depth, a token is reached if the target accepted all drafted tokens before it. These
+frames have a row for each request and `context`: log2 of the tokens before the draft, rounded down
+(-1: unknown).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise, takewhile
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
 from speclab import stats
-from speclab.estimates import NUMBERS
-from speclab.logs.log_gammas import PER_PASS
 from speclab.logs.log_summary import EVERY
 from speclab.logs.logs import Log
 from speclab.logs.passes import depth_counts
-from speclab.score import Estimator, ratio_of
+from speclab.score import POOLED, ratio_of
 
 FITS, DIFFERS, OPEN = "looks like it", "no", "cannot say"
-LEAST = 60  # passes that must reach a position, or be in a part of the contexts
-RARE = 6  # what was counted so often at most counts as counted so often (rule of three, doubled)
-NOTHING, CLIFF = 0.05, 0.25  # a share that is nothing; such a part of the position before
-PARTS, BREAK = 12, 0.75  # of the contexts; such a part of the share before
-SLOW, RANGE = 0.85, 4  # such a part of the share in contexts that are RANGE times shorter
-EXACT = 0.6  # such a part of position 1 at T = 0
-LOW, LITTLE = 0.75, 0.98  # between such parts of what another log has
-NO_POSITIONS = "needs a histogram or counts per pass, and draft lengths (--drafted)"
-NO_CONTEXT = f"needs {PARTS * LEAST} passes with their counts, and prompt lengths"
-NO_OTHER = "needs a second log, of the same prompts with counts by position (log A B)"
-NO_EXACT = "needs the temperature, and a second log at T = 0 (log A B)"
-UNKNOWN = -1.0  # temperature
-SHARE = ratio_of("accepted", "reached", "share")
-SHAPES = [
+SHARE = ratio_of("accepted", "reached")
+LEAST = 60  # what the first share of a rule must count
+RARE = 6  # that many more accepted tokens must not change the verdict (rule of three, doubled)
+APART = 2  # doublings of the context between what is compared
+
+EXACT = "fair at T = 0, little above"
+NO_TOKEN = "1.00 tokens per pass, no position accepts"
+ONE_TOKEN = "position 1 fair, then nothing"
+FEW_TOKENS = "some positions good, then nothing"
+BREAK = "breaks at one context length"
+FALL = "falls slowly with the context"
+LOW = "all positions a little low"
+SMALL_K = "position 1 higher at a smaller K"
+Counts = list[pd.DataFrame]
+COLUMNS = ["shape", "limit", "compared", "cause", "check", "thread"]
+RULES = [
     (
-        "1.00 tokens per pass, no position accepts",
-        "wrong hidden states, layers or vocabulary map",
-        "which layers the draft reads, after which token, and how its tokens map to the target's",
-        "tokenspeed #526",
-    ),
-    (
-        "position 1 fair, then nothing",
-        "wrong block positions, mask or anchor",
-        "what the draft sees from the second token of a block on, and at which position",
-        "speculators #613",
-    ),
-    (
-        "some positions good, then nothing",
-        "K is above what the head drafts",
-        "for how many tokens the head was trained; K of a tree counts nodes, which is no fault",
-        "AEON-7 #6, vllm-ascend #9290",
-    ),
-    (
-        "breaks at one context length",
-        "maximum length, YaRN or sliding window",
-        "whether the settings that extend the target's context also reach the draft",
-        "vllm #58080, AEON-7 #6",
-    ),
-    (
-        "falls slowly with the context",
-        "draft trained on short texts",
-        "the same prompts cut to a quarter, because long prompts may differ in other ways",
-        "vllm #47602",
-    ),
-    (
-        "fair at T = 0, little above",
+        EXACT,
+        0.6,
+        "position 1 / in a second log at T = 0",
         "exact match with what the target draws",
         "whether the engine accepts by the ratio of probabilities at T > 0",
         "omlx #3370",
     ),
     (
-        "all positions a little low",
+        NO_TOKEN,
+        0.05,
+        "accepted tokens / drafts",
+        "wrong hidden states, layers or vocabulary map",
+        "which layers the draft reads, after which token, and how its tokens map to the target's",
+        "tokenspeed #526",
+    ),
+    (
+        ONE_TOKEN,
+        0.25,
+        "position 2 / position 1",
+        "wrong block positions, mask or anchor",
+        "what the draft sees from the second token of a block on, and at which position",
+        "speculators #613",
+    ),
+    (
+        FEW_TOKENS,
+        0.25,
+        "a later position / the position before",
+        "K is above what the head drafts",
+        "for how many tokens the head was trained; K of a tree counts nodes, which is no fault",
+        "AEON-7 #6, vllm-ascend #9290",
+    ),
+    (
+        BREAK,
+        0.5,
+        "position 1 / at a quarter of the context",
+        "maximum length, YaRN or sliding window",
+        "whether the settings that extend the target's context also reach the draft",
+        "vllm #58080, AEON-7 #6",
+    ),
+    (
+        FALL,
+        0.85,
+        "position 1 / at a quarter of the context",
+        "draft trained on short texts",
+        "the same prompts cut to a quarter, because long prompts may differ in other ways",
+        "vllm #47602",
+    ),
+    (
+        LOW,
+        0.97,
+        "accepted tokens per draft / in a second log of the same K and T",
         "one layer off, or a quantised target",
         "which layers the draft reads, and the number formats of weights and cache",
         "vllm #14649",
     ),
     (
-        "position 1 higher at a smaller K",
+        SMALL_K,
+        1.0,
+        "position 1 / in a second log of a smaller K",
         "no fault: other blocks are visited",
         "nothing; compare tokens per target pass",
         "vllm #48892",
     ),
 ]
-Said = tuple[str, str]  # FITS, DIFFERS or OPEN, and the numbers or what is missing
 
 
-def explain(log: Log, other: Log | None = None, temperatures: Sequence[float] = ()) -> pd.DataFrame:
-    """Which of SHAPES a log looks like: shape, cause, check, thread, verdict and numbers.
+def counts_of(log: Log) -> Counts:
+    """The counts of a log; only of drafts if it does not say how long they were."""
+    sums, passes = log.sums, log.passes
+    # passes may have no draft, and there are at most as many drafts as drafted tokens
+    drafts = sums[["blocks", "drafted"]].min(axis=1)
+    counts = [sums.assign(domain=EVERY, reached=drafts)]
+    if passes is not None and passes["drafted"].notna().all():
+        prompt = passes["prompt_id"].map(sums.set_index("prompt_id").get("context", {}))
+        doublings = np.log2(prompt + passes["start"] + 1) // 1
+        by_context = passes.assign(domain=doublings.fillna(-1))  # counted as a domain is
+        for depth in range(1, int(passes["drafted"].max()) + 1):
+            rows = depth_counts(by_context, depth)
+            counts.append(rows.assign(context=rows["domain"], domain=EVERY))
+    return counts
 
-    other: a log of the same prompts with another setting, or from before. temperatures: of the log
-    and of the other, as far as they are known.
+
+def explain(counts: Counts, other: Counts | None = None, is_cold: bool = False) -> pd.DataFrame:
+    """Which shape a log looks like: RULES, where (the place that decides), the ratio of the shares
+    (estimate, and high, the upper end of its 95 % interval over requests), and the verdict.
+
+    other: counts of the same prompts with another setting, or from before. is_cold: the other log
+    was made at T = 0, and this one above.
     """
-    said = [_in_all(log)]
-    said += [*_by_position(log)] or 2 * [(OPEN, NO_POSITIONS)]
-    said += [*_by_context(log)] or 2 * [(OPEN, NO_CONTEXT)]
-    fits = [verdict == FITS for verdict, _ in said]
-    said += _by_other(log, other, [*temperatures, UNKNOWN, UNKNOWN], fits)
-    shapes = pd.DataFrame(SHAPES, columns=["shape", "cause", "check", "thread"])
-    return shapes.join(pd.DataFrame(said, columns=["verdict", "numbers"]))
-
-
-def ratio(
-    rows: pd.DataFrame, others: pd.DataFrame, estimator: Estimator = SHARE
-) -> tuple[float, float, float]:
-    """A number of some rows divided by that of others, and the low and the high end of its 95 %
-    interval over requests (NaN for fewer than 5). The high end is at least what RARE more tokens
-    would give.
-    """
-    frames = {name: frame.assign(domain=EVERY) for name, frame in enumerate((rows, others))}
-    draws = stats.jointly({name: (frames[name], estimator) for name in frames}, same=False)
-    table = draws.table({"": draws[0][EVERY] / draws[1][EVERY]}).frame
-    ((estimate, low, high),) = table[NUMBERS].to_numpy()
-    rare = RARE / estimator.columns(rows)[:, 1].sum() / estimator(others)
-    return estimate, low, np.fmax(high, estimate + rare)
-
-
-def collapse(parts: Iterable[pd.DataFrame], factor: float) -> int:
-    """How many parts there are before one collapses: before the first whose SHARE is surely below
-    `factor` times that of the part before it. 0: none collapses.
-    """
-    for good, (before, after) in enumerate(pairwise(parts), 1):
-        if SHARE(before) > NOTHING and ratio(after, before)[2] < factor:
-            return good
-    return 0
+    found = []
+    for shape, where, rows, base in _pairs(counts, other, is_cold):
+        reached = rows["reached"].sum()
+        if reached >= LEAST:
+            draws = stats.jointly({"rows": (rows, SHARE), "base": (base, SHARE)}, same=False)
+            share = draws["base"][POOLED]
+            ratio = draws.table({"": draws["rows"][POOLED] / share}).frame.iloc[0]
+            rare = (RARE / reached / share)[0]
+            high = np.fmax(ratio["high"], ratio["estimate"] + rare)
+            found.append((shape, where, ratio["estimate"], high))
+    # of a shape's places the one with the lowest upper end decides
+    ratios = pd.DataFrame(found, columns=["shape", "where", "estimate", "high"])
+    ratios = ratios.sort_values("high").drop_duplicates("shape")
+    table = pd.DataFrame(RULES, columns=COLUMNS).merge(ratios, "left", on="shape")
+    fits = table["high"] < table["limit"]
+    fits &= fits.cumsum() == 1
+    verdict = np.select([fits, table["estimate"].notna()], [FITS, DIFFERS], OPEN)
+    return table.assign(verdict=verdict)
 
 
 def lines_of(shapes: pd.DataFrame) -> Iterator[str]:
-    """What `explain` says, as lines."""
-    yield "Why is acceptance low? The log, and shapes that users met, each with a usual cause:"
-    for row in shapes.itertuples():
-        yield f"  {row.shape}: {row.verdict} ({row.numbers})"
-        if row.verdict == FITS:
-            yield f"    Usual cause: {row.cause} ({row.thread}). Check {row.check}."
+    """What `explain` says, in sentences."""
+    fits = shapes[shapes["verdict"] == FITS]
+    for row in fits.itertuples():
+        yield f"The log looks like this shape: {row.shape} (it decides at {row.where})."
+        yield f"The usual cause is {row.cause} ({row.thread}). Check {row.check}."
+    if fits.empty:
+        yield "The log looks like no known shape of low acceptance."
 
 
-def _verdict(fits: object, is_known: object = True) -> str:
-    return FITS if fits else DIFFERS if is_known else OPEN
-
-
-def _percent(rows: pd.DataFrame) -> str:
-    return f"{100 * SHARE(rows):.0f} %"
-
-
-def _in_all(log: Log) -> Said:
-    """The shape of a log that accepts nothing, which totals show. Passes may have no draft, and
-    there are at most as many drafts as drafted tokens.
-    """
-    rows = log.sums.assign(reached=log.sums[["blocks", "drafted"]].min(axis=1))
-    every = rows.assign(accepted=rows["reached"])
-    numbers = f"{PER_PASS(log.sums):.2f} tokens per target pass"
-    return _verdict(collapse([every, rows], NOTHING), SHARE(rows) > NOTHING), numbers
-
-
-def _by_position(log: Log) -> Iterator[Said]:
-    """The shapes along the positions of a draft; none if the log does not say its length."""
-    frame = log.passes
-    if frame is None or frame["drafted"].isna().any():
-        return
-    places = range(1, int(frame["drafted"].max()) + 1)
-    counts = (depth_counts(frame, place) for place in places)
-    parts = [*takewhile(lambda rows: rows["reached"].sum() >= LEAST, counts)]
-    good = collapse(parts, CLIFF)
-    shares = ", ".join(map(_percent, parts)) or "none"
-    numbers = f"accepted by position ({LEAST} passes or more): {shares}"
-    yield _verdict(good == 1, len(parts) > 1), numbers
-    yield _verdict(good > 1, len(parts) > 2), numbers
-
-
-def _by_context(log: Log) -> Iterator[Said]:
-    """The shapes of position 1 along the context, in PARTS with as many passes; none if a part has
-    fewer than 5 requests, or the log does not say the context.
-    """
-    frame, sums = log.passes, log.sums.set_index("prompt_id")
-    if frame is None or "context" not in sums or len(frame) < PARTS * LEAST:
-        return
-    frame = frame[frame["drafted"] != 0]
-    place, many = frame["start"] + frame["prompt_id"].map(sums["context"]), frame.get("blocks", 1)
-    rows = frame.assign(place=place, reached=many, accepted=(frame["accepted"] > 0) * many)
-    part = np.ceil(place.rank(method="first", pct=True) * PARTS)
-    parts = [of_part for _, of_part in rows.groupby(part)]
-    if min((rows["prompt_id"].nunique() for rows in parts), default=0) < stats.MIN_PROMPTS:
-        return
-    # a break lies within one part, so that the parts around it differ
-    threes = zip(parts, parts[1:], parts[2:], strict=False)
-    breaks = [rows for before, rows, after in threes if collapse([before, after], BREAK)]
-    first, last = rows[part <= PARTS / 3], rows[part > PARTS * 2 / 3]
-    start, end = (rows["place"].median() for rows in (first, last))
-    numbers = f"{_percent(first)} around token {start:,.0f}, {_percent(last)} around {end:,.0f}"
-    if breaks:
-        numbers += f", break near {breaks[0]['place'].median():,.0f}"
-    is_wide = end >= RANGE * start
-    yield _verdict(breaks), numbers
-    yield _verdict(not breaks and is_wide and collapse([first, last], SLOW), is_wide), numbers
-
-
-def _by_other(
-    log: Log, other: Log | None, temperatures: Sequence[float], fits: Sequence[bool]
-) -> Iterator[Said]:
-    """The shapes that two logs show on their shared requests. fits: whether the log looks like the
-    shapes before; what is low in one place is not low evenly.
-    """
-    (t, t_other, *_), is_nothing = temperatures, fits[0]
-    frames = [
-        depth_counts(one.passes, 1)
-        .merge(one.sums[["prompt_id", "emitted", "blocks"]])
-        .assign(longest=one.passes["drafted"].max())
-        for one in (log, other)
-        if one is not None and one.passes is not None
-    ]
-    shared = frames[0][frames[0]["prompt_id"].isin(frames[-1]["prompt_id"])] if frames else ()
-    if len(frames) < 2 or len(shared) < stats.MIN_PROMPTS:
-        yield _verdict(t > 0 and is_nothing, t == 0), f"T = {t:g}" if t >= 0 else NO_EXACT
-        yield from 2 * [(OPEN, NO_OTHER)]
-        return
-    others = frames[1][frames[1]["prompt_id"].isin(shared["prompt_id"])]
-    tokens, _, most = ratio(shared, others, PER_PASS)
-    first, low, high = ratio(shared, others)
-    numbers = f"{tokens:.2f} times the tokens per target pass, position 1 {first:.2f} times"
-    is_exact = is_nothing or (t_other == 0 and high < EXACT)
-    yield _verdict(t > 0 and is_exact, t == 0 or t_other == 0), numbers
-    more = shared["longest"].iloc[0] - others["longest"].iloc[0]
-    is_same = more == 0 and t == t_other
-    is_low = tokens > LOW and most < LITTLE and high < 1
-    yield _verdict(is_same and is_low and not any(fits), is_same), numbers
-    is_higher = high < 1 if more > 0 else low > 1
-    yield _verdict(abs(more) > 0 and is_higher, abs(more) > 0), numbers
+def _pairs(
+    counts: Counts, other: Counts | None, is_cold: bool
+) -> Iterator[tuple[str, str, pd.DataFrame, pd.DataFrame]]:
+    """What the rules compare: the shape, the place, some rows, and the rows that divide them."""
+    drafts, *depths = counts
+    yield NO_TOKEN, "all drafts", drafts, drafts.assign(accepted=drafts["reached"])
+    for depth, (before, after) in enumerate(pairwise(depths), 2):
+        yield ONE_TOKEN if depth == 2 else FEW_TOKENS, f"position {depth}", after, before
+    # position 1 along the context, where enough requests are
+    contexts = {
+        doublings: rows
+        for first in depths[:1]
+        for doublings, rows in first.groupby("context")
+        if len(rows) >= stats.MIN_PROMPTS
+    }
+    for doublings, rows in contexts.items():
+        if doublings - APART in contexts:
+            for shape in (BREAK, FALL):
+                where = f"{2**doublings:,.0f} tokens of context"
+                yield shape, where, rows, contexts[doublings - APART]
+    # the requests that both logs have
+    if other is not None:
+        shape = SMALL_K if len(counts) > len(other) else EXACT if is_cold else LOW
+        both = (log[shape != LOW :][:1] for log in (counts, other))
+        for rows, base in zip(*both, strict=False):
+            shared = np.intersect1d(rows["prompt_id"], base["prompt_id"])
+            yield shape, "both logs", *(log[log["prompt_id"].isin(shared)] for log in (rows, base))
