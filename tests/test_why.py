@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from speclab.study.runs import load_run
 
 LOG = ROOT / "data" / "logs" / "smollm.jsonl.gz"
 TRACES = ROOT / "data" / "traces"
+SAMPLED = ["sampled", "sampled-seed-1", "sampled-seed-2"]
 SHARED = ROOT.parent / "shared" / "public_logs"
 
 
@@ -49,55 +50,42 @@ def replayed(trace, gamma, context=None):
     return counts(passes.passes_of_replay(replay.replay(trace, gamma)), context)
 
 
-def drawn(trace, chance, seed=0):
+def drawn(trace, chance):
     """A sampled trace whose tokens are accepted with a chance."""
-    is_miss = np.random.default_rng(seed).random(len(trace)) >= chance
+    is_miss = np.random.default_rng(0).random(len(trace)) >= chance
     return trace.assign(draft_rank=9 * is_miss)
 
 
-def by_rejection(trace):
-    return drawn(trace, trace["q_token"] / trace["p_token"])
-
-
-def shape_of(*given, **settings):
+def shape_of(*given):
     """The shape that a log looks like."""
-    shapes = why.explain(*given, **settings)
-    fits = shapes.loc[shapes["verdict"] == why.FITS, "shape"].tolist()
-    assert len(fits) <= 1
-    return fits[0] if fits else None
+    shapes = why.explain(*given)
+    return next(iter(shapes["shape"][shapes["fits"]]), None)
 
 
 # ---- planted faults ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("fault", "shape"),
+    ("fault", "second", "shape"),
     [
-        ("healthy", None),
-        ("other-vocabulary", NO_TOKEN),
-        ("shifted-block", ONE_TOKEN),
-        ("short-head", FEW_TOKENS),
-        ("short-positions", BREAK),
-        ("exact-match", None),
-        ("layers-early", None),
+        ("healthy", None, None),
+        ("other-vocabulary", None, NO_TOKEN),
+        ("shifted-block", None, ONE_TOKEN),
+        ("short-head", None, FEW_TOKENS),
+        ("short-head", "healthy", FEW_TOKENS),
+        ("short-positions", None, BREAK),
+        ("layers-early", None, None),
+        ("layers-early", "healthy", LOW),
+        ("layers-late", "healthy", LOW),
+        ("healthy", "layers-early", None),
+        ("exact-match", None, None),
+        ("exact-match", "healthy", EXACT),
     ],
 )
-def test_a_fault_that_one_log_shows(fault, shape):
-    assert shape_of(recorded(fault)) == shape
-
-
-@pytest.mark.parametrize(
-    ("fault", "other", "is_cold", "shape"),
-    [
-        ("layers-early", "healthy", False, LOW),
-        ("layers-late", "healthy", False, LOW),
-        ("healthy", "layers-early", False, None),
-        ("exact-match", "healthy", True, EXACT),
-        ("short-head", "healthy", False, FEW_TOKENS),
-    ],
-)
-def test_a_fault_that_two_logs_show(fault, other, is_cold, shape):
-    assert shape_of(recorded(fault), recorded(other), is_cold=is_cold) == shape
+def test_a_recorded_fault_is_named(fault, second, shape):
+    """A few faults are seen only beside a second log."""
+    other = second and recorded(second)
+    assert shape_of(recorded(fault), other, fault == "exact-match") == shape
 
 
 @pytest.mark.parametrize("name", ["smollm/greedy", "tiny/greedy", "smollm-head/greedy"])
@@ -145,82 +133,70 @@ def test_long_contexts_fall_slowly_or_break(lost, shape):
 # ---- what a log does not decide ------------------------------------------------------------------
 
 
-def test_totals_decide_the_first_token_only():
+def test_a_log_without_draft_lengths_has_no_positions():
     log = logs.opened(LOG)
-    totals = why.counts_of(replace(log, passes=None))
-    without = why.counts_of(replace(log, passes=log.passes.assign(drafted=np.nan)))
-    for given in (totals, without):
-        shapes = why.explain(given, recorded("healthy"))
-        assert shapes.loc[shapes["verdict"] != why.OPEN, "shape"].tolist() == [NO_TOKEN]
+    for frame in (None, log.passes.assign(drafted=np.nan)):
+        shapes = why.explain(why.counts_of(replace(log, passes=frame)))
+        assert shapes.loc[shapes["estimate"].notna(), "shape"].tolist() == [NO_TOKEN]
 
 
 def test_passes_without_a_draft_are_no_fault():
     """As of prompt lookup: 5 drafts in 200 passes, half of their tokens accepted."""
-    answers = [
-        passes.Answer(f"p{i}", "code", [2] * 5, [4] * 5, tokens=211, before=1, plain=195)
-        for i in range(6)
-    ]
-    frame = passes.count_by_answer(answers)
-    none = frame.assign(drafted=0, accepted=0, emitted=1)
-    assert shape_of(counts(frame)) is shape_of(counts(none)) is None
+    drafts = [2] * 100, [4] * 100
+    answer = passes.Answer("all", "code", *drafts, tokens=4201, before=1, plain=3900)
+    assert shape_of(counts(passes.count_by_answer([answer]))) is None
 
 
 def test_logs_of_other_prompts_are_not_compared():
-    log = recorded("layers-early")
     other = [rows.assign(prompt_id="p") for rows in recorded("healthy")]
-    assert shape_of(log, other) is None
+    assert shape_of(recorded("layers-early"), other) is None
 
 
-def test_the_command_says_what_the_log_looks_like(tmp_path, capsys):
-    for name, said in {"short-head": "AEON-7 #6", "healthy": "no known shape"}.items():
-        file = LOG.parent / "faults" / f"{name}.jsonl.gz"
-        assert main(["log", str(file), "--out", str(tmp_path / name), "--explain"]) == 0
-        assert said in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("fault", "said"), [("short-head", "AEON-7 #6"), ("healthy", "no known shape")]
+)
+def test_the_command_says_what_the_log_looks_like(fault, said, tmp_path, capsys):
+    file = LOG.parent / "faults" / f"{fault}.jsonl.gz"
+    assert main(["log", str(file), "--out", str(tmp_path / "log"), "--explain"]) == 0
+    assert said in capsys.readouterr().out
 
 
 # ---- false alarms --------------------------------------------------------------------------------
 
 
+def replays(folder, kind, gamma, size=10**6):
+    """Counts of replays of a shipped trace, in windows of `size` prompts."""
+    trace = trace_of(f"{folder}/{kind}")
+    if "sampled" in kind:
+        trace = drawn(trace, trace["q_token"] / trace["p_token"])  # the rejection rule
+    windows = trace.groupby(trace["prompt_id"].factorize()[0] // size)
+    return [replayed(window, gamma) for _, window in windows]
+
+
 def healthy_logs():
-    """(source, counts, …): shipped logs, public runs, windows and replays of shipped traces."""
-    own = logs.opened(LOG).passes
-    for _, window in own.groupby(own["prompt_id"].factorize()[0] // 20):
-        yield "our decoder, windows of 20 requests", counts(window)
+    """(source, what `explain` is given): logs without a fault."""
     for run in atlas.runs().itertuples():
         if run.has_passes and run.K != 0:
             yield "public runs (atlas)", counts(atlas.passes_of(run.run))
-    for folder in sorted(TRACES.glob("*/*")):
-        trace = load_run(folder).trace
-        if "sampled" in folder.name:
-            if "block_q" in trace:
-                continue  # a head's chances depend on the start
-            trace = by_rejection(trace)
-        for gamma in (1, 2, 4, 8, 16):
-            yield "replays of traces", replayed(trace, gamma)
-        for _, window in trace.groupby(trace["prompt_id"].factorize()[0] // 20):
-            yield "replays of traces, windows of 20 requests", replayed(window, 4)
-
-
-def healthy_pairs():
-    """(source, counts, other counts, is_cold) of the same prompts, without a fault."""
-    for pair in ("smollm", "tiny"):
-        for gamma in (2, 4, 8):
-            cold, *warm = (
-                replayed(by_rejection(trace) if "sampled" in kind else trace, gamma)
-                for kind in ("greedy", "sampled", "sampled-seed-1", "sampled-seed-2", "sampled-0.7")
-                for trace in [trace_of(f"{pair}/{kind}")]
-            )
-            for one, other in permutations(warm[:3], 2):
-                yield "two seeds", one, other, False
-            for one in warm:
-                yield "two temperatures", one, cold, True
+    for manifest in sorted(TRACES.glob("*/*/manifest.json")):
+        pair, kind = manifest.parts[-3:-1]
+        if "sampled" in kind and "block_q" in trace_of(f"{pair}/{kind}"):
+            continue  # a head's chances depend on where the block began
+        for gamma, size in product((1, 4, 16), (20, 10**6)):
+            for log in replays(pair, kind, gamma, size):
+                yield f"replays of traces, windows of {size:,} prompts", log
+    for pair, gamma in product(("smollm", "tiny"), (2, 8)):
+        warm = [log for kind in SAMPLED for log in replays(pair, kind, gamma)]
+        yield from (("two seeds", *both) for both in permutations(warm, 2))
+        (cold,) = replays(pair, "greedy", gamma)
+        yield from (("two temperatures", log, cold, True) for log in warm)
 
 
 @pytest.mark.slow
 def test_the_table_of_false_alarms_is_what_the_rules_say():
     """The table in `data/logs/README.md`, recomputed."""
     logs_of, alarms = Counter(), Counter()
-    for source, *given in (*healthy_logs(), *healthy_pairs()):
+    for source, *given in healthy_logs():
         logs_of[source] += 1
         alarms[source] += shape_of(*given) is not None
     text = (ROOT / "data" / "logs" / "README.md").read_text(encoding="utf-8")
@@ -231,9 +207,8 @@ def test_the_table_of_false_alarms_is_what_the_rules_say():
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the public logs in ../shared")
 def test_public_logs_look_like_the_one_shape_that_was_reported():
     """As far as they are read: a head of two tokens with K = 6, and no false alarm."""
-    found = {}
-    for path in sorted(SHARED.glob("*/*")):
+    for path in SHARED.glob("*/*"):
         with suppress(ValueError):
-            found[path.name] = shape_of(why.counts_of(logs.opened(path)))
-    alarms = {name: shape for name, shape in found.items() if shape}
-    assert found and alarms.items() <= {"vllm_dspark_metrics.txt": FEW_TOKENS}.items()
+            log = logs.opened(path)
+            shape = FEW_TOKENS if path.name == "vllm_dspark_metrics.txt" else None
+            assert shape_of(why.counts_of(log)) == shape, path.name

@@ -24,11 +24,8 @@ from speclab.logs.logs import Log
 from speclab.logs.passes import depth_counts
 from speclab.score import POOLED, ratio_of
 
-FITS, DIFFERS, OPEN = "looks like it", "no", "cannot say"
 SHARE = ratio_of("accepted", "reached")
-LEAST = 60  # what the first share of a rule must count
-RARE = 6  # that many more accepted tokens must not change the verdict (rule of three, doubled)
-APART = 2  # doublings of the context between what is compared
+LEAST = 60  # drafts or tokens that the first share of a rule must count
 
 EXACT = "fair at T = 0, little above"
 NO_TOKEN = "1.00 tokens per pass, no position accepts"
@@ -84,7 +81,7 @@ RULES = [
     (
         FALL,
         0.85,
-        "position 1 / at a quarter of the context",
+        "position 1 / at shorter contexts",
         "draft trained on short texts",
         "the same prompts cut to a quarter, because long prompts may differ in other ways",
         "vllm #47602",
@@ -126,36 +123,33 @@ def counts_of(log: Log) -> Counts:
 
 def explain(counts: Counts, other: Counts | None = None, is_cold: bool = False) -> pd.DataFrame:
     """Which shape a log looks like: RULES, where (the place that decides), the ratio of the shares
-    (estimate, and high, the upper end of its 95 % interval over requests), and the verdict.
+    (estimate, NaN if the log cannot say; high, the upper end of its 95 % interval over requests, or
+    the estimate for fewer than 5 requests) and whether the shape fits.
 
     other: counts of the same prompts with another setting, or from before. is_cold: the other log
     was made at T = 0, and this one above.
     """
     found = []
     for shape, where, rows, base in _pairs(counts, other, is_cold):
-        reached = rows["reached"].sum()
-        if reached >= LEAST:
+        if rows["reached"].sum() >= LEAST:
             draws = stats.jointly({"rows": (rows, SHARE), "base": (base, SHARE)}, same=False)
-            share = draws["base"][POOLED]
-            ratio = draws.table({"": draws["rows"][POOLED] / share}).frame.iloc[0]
-            rare = (RARE / reached / share)[0]
-            high = np.fmax(ratio["high"], ratio["estimate"] + rare)
+            quotient = draws["rows"][POOLED] / draws["base"][POOLED]
+            ratio = draws.table({"": quotient}).frame.iloc[0]
+            high = np.fmax(ratio["high"], ratio["estimate"])
             found.append((shape, where, ratio["estimate"], high))
     # of a shape's places the one with the lowest upper end decides
     ratios = pd.DataFrame(found, columns=["shape", "where", "estimate", "high"])
     ratios = ratios.sort_values("high").drop_duplicates("shape")
     table = pd.DataFrame(RULES, columns=COLUMNS).merge(ratios, "left", on="shape")
     fits = table["high"] < table["limit"]
-    fits &= fits.cumsum() == 1
-    verdict = np.select([fits, table["estimate"].notna()], [FITS, DIFFERS], OPEN)
-    return table.assign(verdict=verdict)
+    return table.assign(fits=fits & (fits.cumsum() == 1))
 
 
 def lines_of(shapes: pd.DataFrame) -> Iterator[str]:
     """What `explain` says, in sentences."""
-    fits = shapes[shapes["verdict"] == FITS]
+    fits = shapes[shapes["fits"]]
     for row in fits.itertuples():
-        yield f"The log looks like this shape: {row.shape} (it decides at {row.where})."
+        yield f"The log looks like this shape: {row.shape} ({row.where} decides)."
         yield f"The usual cause is {row.cause} ({row.thread}). Check {row.check}."
     if fits.empty:
         yield "The log looks like no known shape of low acceptance."
@@ -169,22 +163,21 @@ def _pairs(
     yield NO_TOKEN, "all drafts", drafts, drafts.assign(accepted=drafts["reached"])
     for depth, (before, after) in enumerate(pairwise(depths), 2):
         yield ONE_TOKEN if depth == 2 else FEW_TOKENS, f"position {depth}", after, before
-    # position 1 along the context, where enough requests are
-    contexts = {
-        doublings: rows
-        for first in depths[:1]
-        for doublings, rows in first.groupby("context")
-        if len(rows) >= stats.MIN_PROMPTS
-    }
-    for doublings, rows in contexts.items():
-        if doublings - APART in contexts:
-            for shape in (BREAK, FALL):
-                where = f"{2**doublings:,.0f} tokens of context"
-                yield shape, where, rows, contexts[doublings - APART]
+    # position 1 around each context length
+    for first in depths[:1]:
+        place = first["context"]
+        for middle in place.unique():
+            short, long = first[place == middle - 1], first[place == middle + 1]
+            if min(len(short), len(long)) >= stats.MIN_PROMPTS and middle > 0:
+                where = f"{2**middle:,.0f} tokens of context"
+                yield BREAK, where, long, short
+                yield FALL, where, first[place > middle], first[place.between(0, middle - 1)]
     # the requests that both logs have
     if other is not None:
         shape = SMALL_K if len(counts) > len(other) else EXACT if is_cold else LOW
         both = (log[shape != LOW :][:1] for log in (counts, other))
         for rows, base in zip(*both, strict=False):
             shared = np.intersect1d(rows["prompt_id"], base["prompt_id"])
-            yield shape, "both logs", *(log[log["prompt_id"].isin(shared)] for log in (rows, base))
+            if len(shared) >= stats.MIN_PROMPTS:
+                parts = (log[log["prompt_id"].isin(shared)] for log in (rows, base))
+                yield shape, "position 1" if shape != LOW else "all drafts", *parts
