@@ -9,6 +9,7 @@ from functools import cache
 from itertools import permutations, product
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from speclab import replay
@@ -76,7 +77,6 @@ def shape_of(*given):
         ("short-positions", None, BREAK),
         ("layers-early", None, None),
         ("layers-early", "healthy", LOW),
-        ("layers-late", "healthy", LOW),
         ("healthy", "layers-early", None),
         ("exact-match", None, None),
         ("exact-match", "healthy", EXACT),
@@ -101,14 +101,14 @@ def test_position_1_is_higher_at_a_smaller_k_which_is_no_fault(name):
         ([21, 21, 62, 0, 1], FEW_TOKENS),  # MiaAI's counters: 84 63 1 1 of 105
         ([60, 30, 10, 5, 0], None),
         ([320], NO_TOKEN),
+        ([50, 0, 50], None),  # of prompt lookup, and 900 passes without a draft
     ],
 )
 def test_counters_of_a_server_are_one_request(accepted, shape):
     """accepted: how many passes accept 0, 1, 2 … of 4 drafted tokens."""
     each = np.repeat(range(len(accepted)), accepted)
-    answer = passes.Answer("all", "unknown", each, [4] * len(each))
-    log = counts(passes.count_by_answer([answer]))
-    assert shape_of(log) == shape and shape_of(log, log) == shape
+    answer = passes.Answer("all", "unknown", each, [4] * len(each), plain=max(1000 - len(each), 0))
+    assert shape_of(counts(passes.count_by_answer([answer]))) == shape
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,12 @@ def test_counters_of_a_server_are_one_request(accepted, shape):
 def test_long_contexts_fall_slowly_or_break(lost, shape):
     """lost: the share of hits that a context of so many tokens loses."""
     trace = trace_of("smollm/greedy")
-    names, random = trace["prompt_id"].unique(), np.random.default_rng(1)
-    context = dict(zip(names, 100 * 2 ** random.uniform(0, 8, len(names)), strict=True))
-    is_lost = random.random(len(trace)) < lost(trace["prompt_id"].map(context) + trace["position"])
+    names = trace["prompt_id"].drop_duplicates().sample(frac=1, random_state=0)
+    context = pd.Series(np.geomspace(100, 25_600, len(names)), names)
+    chance = lost(trace["prompt_id"].map(context) + trace["position"])
+    is_lost = np.random.default_rng(0).random(len(trace)) < chance
     thinned = trace.assign(draft_rank=trace["draft_rank"].mask(is_lost, 9))
     assert shape_of(replayed(thinned, 4, context)) == shape
-    assert shape_of(replayed(thinned, 4, dict.fromkeys(names, 100))) is None
 
 
 # ---- what a log does not decide ------------------------------------------------------------------
@@ -140,25 +140,15 @@ def test_a_log_without_draft_lengths_has_no_positions():
         assert shapes.loc[shapes["estimate"].notna(), "shape"].tolist() == [NO_TOKEN]
 
 
-def test_passes_without_a_draft_are_no_fault():
-    """As of prompt lookup: 5 drafts in 200 passes, half of their tokens accepted."""
-    drafts = [2] * 100, [4] * 100
-    answer = passes.Answer("all", "code", *drafts, tokens=4201, before=1, plain=3900)
-    assert shape_of(counts(passes.count_by_answer([answer]))) is None
-
-
 def test_logs_of_other_prompts_are_not_compared():
     other = [rows.assign(prompt_id="p") for rows in recorded("healthy")]
     assert shape_of(recorded("layers-early"), other) is None
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"), [("short-head", "AEON-7 #6"), ("healthy", "no known shape")]
-)
-def test_the_command_says_what_the_log_looks_like(fault, said, tmp_path, capsys):
-    file = LOG.parent / "faults" / f"{fault}.jsonl.gz"
+def test_the_command_says_what_the_log_looks_like(tmp_path, capsys):
+    file = LOG.parent / "faults" / "short-head.jsonl.gz"
     assert main(["log", str(file), "--out", str(tmp_path / "log"), "--explain"]) == 0
-    assert said in capsys.readouterr().out
+    assert FEW_TOKENS in capsys.readouterr().out
 
 
 # ---- false alarms --------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Decode with faults that users met, and write a log of each: `faults/NAME.jsonl.gz`.
 
-    python -m data.logs.plant_faults             # half an hour on one core
+    python -m data.logs.plant_faults             # 20 minutes on one core
     python -m data.logs.plant_faults short-head  # one of them
 
 The pair is `smollm-head`, a trained head, with chains of K. The fault is planted while the prompts
@@ -36,9 +36,9 @@ Fault = AbstractContextManager[Any]
 # ---- faults --------------------------------------------------------------------------------------
 
 
-def other_layers(pair: Any, by: int) -> Fault:
-    """The head reads the target after the layers `by` later than those of its training."""
-    layers = tuple(layer + by for layer in pair.target.taps)
+def early_layers(pair: Any) -> Fault:
+    """The head reads the target one layer before those of its training."""
+    layers = tuple(layer - 1 for layer in pair.target.taps)
     return patch.object(pair.target, "taps", layers)
 
 
@@ -87,8 +87,7 @@ def faults_of(pair: Any) -> dict[str, tuple[Fault, int]]:
     """The planted faults of a pair with a head, with the prompts per domain."""
     return {
         HEALTHY: (nullcontext(), MANY),
-        "layers-early": (other_layers(pair, -1), MANY),
-        "layers-late": (other_layers(pair, 1), MANY),
+        "layers-early": (early_layers(pair), MANY),
         "other-vocabulary": (other_words(pair), FEW),
         "shifted-block": (shifted_block(), FEW),
         "short-head": (short_head(), FEW),

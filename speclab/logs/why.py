@@ -25,7 +25,7 @@ from speclab.logs.passes import depth_counts
 from speclab.score import POOLED, ratio_of
 
 SHARE = ratio_of("accepted", "reached")
-LEAST = 60  # drafts or tokens that the first share of a rule must count
+LEAST = 60  # drafts or tokens that each share of a rule must count
 
 EXACT = "fair at T = 0, little above"
 NO_TOKEN = "1.00 tokens per pass, no position accepts"
@@ -124,18 +124,18 @@ def counts_of(log: Log) -> Counts:
 def explain(counts: Counts, other: Counts | None = None, is_cold: bool = False) -> pd.DataFrame:
     """Which shape a log looks like: RULES, where (the place that decides), the ratio of the shares
     (estimate, NaN if the log cannot say; high, the upper end of its 95 % interval over requests, or
-    the estimate for fewer than 5 requests) and whether the shape fits.
+    twice the estimate for fewer than 5 requests) and whether the shape fits.
 
     other: counts of the same prompts with another setting, or from before. is_cold: the other log
     was made at T = 0, and this one above.
     """
     found = []
     for shape, where, rows, base in _pairs(counts, other, is_cold):
-        if rows["reached"].sum() >= LEAST:
+        if min(rows["reached"].sum(), base["reached"].sum()) >= LEAST:
             draws = stats.jointly({"rows": (rows, SHARE), "base": (base, SHARE)}, same=False)
             quotient = draws["rows"][POOLED] / draws["base"][POOLED]
             ratio = draws.table({"": quotient}).frame.iloc[0]
-            high = np.fmax(ratio["high"], ratio["estimate"])
+            high = ratio["high"] if ratio["high"] > 0 else 2 * ratio["estimate"]
             found.append((shape, where, ratio["estimate"], high))
     # of a shape's places the one with the lowest upper end decides
     ratios = pd.DataFrame(found, columns=["shape", "where", "estimate", "high"])
@@ -167,17 +167,13 @@ def _pairs(
     for first in depths[:1]:
         place = first["context"]
         for middle in place.unique():
-            short, long = first[place == middle - 1], first[place == middle + 1]
-            if min(len(short), len(long)) >= stats.MIN_PROMPTS and middle > 0:
-                where = f"{2**middle:,.0f} tokens of context"
-                yield BREAK, where, long, short
-                yield FALL, where, first[place > middle], first[place.between(0, middle - 1)]
+            where = f"{2**middle:,.0f} tokens of context"
+            yield BREAK, where, first[place == middle + 1], first[place == middle - 1]
+            yield FALL, where, first[place > middle], first[place.between(0, middle - 1)]
     # the requests that both logs have
     if other is not None:
         shape = SMALL_K if len(counts) > len(other) else EXACT if is_cold else LOW
-        both = (log[shape != LOW :][:1] for log in (counts, other))
-        for rows, base in zip(*both, strict=False):
-            shared = np.intersect1d(rows["prompt_id"], base["prompt_id"])
-            if len(shared) >= stats.MIN_PROMPTS:
-                parts = (log[log["prompt_id"].isin(shared)] for log in (rows, base))
-                yield shape, "position 1" if shape != LOW else "all drafts", *parts
+        by_depth = [*zip(counts, other, strict=False)]
+        for rows, base in by_depth[shape != LOW :][:1]:
+            ids, others = rows["prompt_id"], base["prompt_id"]
+            yield shape, "prompts of both logs", rows[ids.isin(others)], base[others.isin(ids)]
