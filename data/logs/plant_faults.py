@@ -91,7 +91,7 @@ def faults_of(pair: Any) -> dict[str, tuple[Fault, int]]:
         "other-vocabulary": (other_words(pair), FEW),
         "shifted-block": (shifted_block(), FEW),
         "short-head": (short_head(), FEW),
-        "short-positions": (short_positions(pair), MANY),
+        "short-positions": (short_positions(pair), MANY // 2),
         EXACT: (nullcontext(), FEW),
     }
 
