@@ -220,8 +220,8 @@ if passes is not None:
 # * **Two logs** need the parameter `second`: a log at T = 0, from before a change, or of a smaller
 #   K, of the same prompts.
 #
-# The rules named each planted fault and, with few exceptions, nothing on healthy logs
-# (`data/logs/README.md` counts them).
+# The rules name each planted fault, and nothing on over 1,000 replays of healthy traces
+# (`data/logs/README.md`).
 
 # %%
 counts = why.counts_of(replace(whole, passes=passes, sums=sums))
