@@ -239,7 +239,7 @@ ctx.table(
     cells=shapes[ORDER].rename(columns=names),
     caption="Shapes of low acceptance, and what the log says of each",
 )
-for line in why.lines_of(shapes):
+for line in why.shape_lines(shapes):
     ctx.say(line)
 
 # %% [markdown]

@@ -329,7 +329,7 @@ def _log(
     logs.save(found, out, force)
     echo(*summary_lines(found, out))
     if explain:
-        echo(*why.lines_of(why.explain(why.counts_of(found))))
+        echo(*why.shape_lines(why.explain(why.counts_of(found))))
 
 
 # ---- the notebooks -------------------------------------------------------------------------------

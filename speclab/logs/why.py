@@ -145,7 +145,7 @@ def explain(counts: Counts, other: Counts | None = None, is_cold: bool = False) 
     return table.assign(fits=fits & (fits.cumsum() == 1))
 
 
-def lines_of(shapes: pd.DataFrame) -> Iterator[str]:
+def shape_lines(shapes: pd.DataFrame) -> Iterator[str]:
     """What `explain` says, in sentences."""
     fits = shapes[shapes["fits"]]
     for row in fits.itertuples():
