@@ -113,7 +113,8 @@ def counts_of(log: Log) -> Counts:
     counts = [sums.assign(domain=EVERY, reached=drafts)]
     if passes is not None and passes["drafted"].notna().all():
         prompt = passes["prompt_id"].map(sums.set_index("prompt_id").get("context", {}))
-        doublings = np.log2(prompt + passes["start"] + 1) // 1
+        tokens = prompt + passes["start"]
+        doublings = np.log2(tokens + 1) // 1
         by_context = passes.assign(domain=doublings.fillna(-1))  # counted as a domain is
         for depth in range(1, int(passes["drafted"].max()) + 1):
             rows = depth_counts(by_context, depth)
@@ -132,7 +133,8 @@ def explain(counts: Counts, other: Counts | None = None, is_cold: bool = False) 
     found = []
     for shape, where, rows, base in _pairs(counts, other, is_cold):
         if min(rows["reached"].sum(), base["reached"].sum()) >= LEAST:
-            draws = stats.jointly({"rows": (rows, SHARE), "base": (base, SHARE)}, same=False)
+            questions = {"rows": (rows, SHARE), "base": (base, SHARE)}
+            draws = stats.jointly(questions, same=False)
             quotient = draws["rows"][POOLED] / draws["base"][POOLED]
             ratio = draws.table({"": quotient}).frame.iloc[0]
             high = ratio["high"] if ratio["high"] > 0 else 2 * ratio["estimate"]
@@ -140,9 +142,11 @@ def explain(counts: Counts, other: Counts | None = None, is_cold: bool = False) 
     # of a shape's places the one with the lowest upper end decides
     ratios = pd.DataFrame(found, columns=["shape", "where", "estimate", "high"])
     ratios = ratios.sort_values("high").drop_duplicates("shape")
-    table = pd.DataFrame(RULES, columns=COLUMNS).merge(ratios, "left", on="shape")
+    rules = pd.DataFrame(RULES, columns=COLUMNS)
+    table = rules.merge(ratios, "left", on="shape")
     fits = table["high"] < table["limit"]
-    return table.assign(fits=fits & (fits.cumsum() == 1))
+    first = fits.cumsum() == 1
+    return table.assign(fits=fits & first)
 
 
 def shape_lines(shapes: pd.DataFrame) -> Iterator[str]:
@@ -162,18 +166,21 @@ def _pairs(
     drafts, *depths = counts
     yield NO_TOKEN, "all drafts", drafts, drafts.assign(accepted=drafts["reached"])
     for depth, (before, after) in enumerate(pairwise(depths), 2):
-        yield ONE_TOKEN if depth == 2 else FEW_TOKENS, f"position {depth}", after, before
+        shape = ONE_TOKEN if depth == 2 else FEW_TOKENS
+        yield shape, f"position {depth}", after, before
     # position 1 around each context length
     for first in depths[:1]:
         place = first["context"]
         for middle in place.unique():
             where = f"{2**middle:,.0f} tokens of context"
-            yield BREAK, where, first[place == middle + 1], first[place == middle - 1]
-            yield FALL, where, first[place > middle], first[place.between(0, middle - 1)]
+            before, after = middle - 1, middle + 1
+            yield BREAK, where, first[place == after], first[place == before]
+            yield FALL, where, first[place >= after], first[place.between(0, before)]
     # the requests that both logs have
     if other is not None:
         shape = SMALL_K if len(counts) > len(other) else EXACT if is_cold else LOW
         by_depth = [*zip(counts, other, strict=False)]
         for rows, base in by_depth[shape != LOW :][:1]:
             ids, others = rows["prompt_id"], base["prompt_id"]
-            yield shape, "prompts of both logs", rows[ids.isin(others)], base[others.isin(ids)]
+            in_both = rows[ids.isin(others)]
+            yield shape, "prompts of both logs", in_both, base[others.isin(ids)]
