@@ -178,7 +178,12 @@ def _pairs(
             yield FALL, where, first[place >= after], first[place.between(0, before)]
     # the requests that both logs have
     if other is not None:
-        shape = SMALL_K if len(counts) > len(other) else EXACT if is_cold else LOW
+        if len(counts) > len(other):
+            shape = SMALL_K
+        elif is_cold:
+            shape = EXACT
+        else:
+            shape = LOW
         by_depth = [*zip(counts, other, strict=False)]
         for rows, base in by_depth[shape != LOW :][:1]:
             ids, others = rows["prompt_id"], base["prompt_id"]
