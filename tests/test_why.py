@@ -68,7 +68,6 @@ def shape_of(*given):
         ("shifted-block", None, ONE_TOKEN),
         ("short-head", None, FEW_TOKENS),
         ("short-head", "healthy", FEW_TOKENS),
-        ("short-positions", None, BREAK),
         ("layers-early", None, None),
         ("layers-early", "healthy", LOW),
         ("healthy", "layers-early", None),

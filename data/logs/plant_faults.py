@@ -17,7 +17,6 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import torch
 
 from speclab import decode
 from speclab.sampling import Sampling
@@ -46,18 +45,6 @@ def other_words(pair: Any) -> Fault:
     """The draft's outputs belong to the token before, as if its vocabulary were shifted by one."""
     honest = pair.draft.logits
     return patch.object(pair.draft, "logits", lambda hidden: honest(hidden).roll(1, -1))
-
-
-def short_positions(pair: Any, length: int = 100) -> Fault:
-    """The draft's positions begin again at `length`, as at the end of a table of positions."""
-    honest = pair.draft.forward
-
-    def forward(tokens, cache, positions=None, *visible):
-        if positions is None:
-            positions = torch.arange(cache.length, cache.length + np.shape(tokens)[-1])
-        return honest(tokens, cache, positions % length, *visible)
-
-    return patch.object(pair.draft, "forward", forward)
 
 
 def _with_blocks(change: Callable[[np.ndarray], np.ndarray], longer: int = 0) -> Fault:
@@ -91,7 +78,6 @@ def faults_of(pair: Any) -> dict[str, tuple[Fault, int]]:
         "other-vocabulary": (other_words(pair), FEW),
         "shifted-block": (shifted_block(), FEW),
         "short-head": (short_head(), FEW),
-        "short-positions": (short_positions(pair), MANY // 2),
         EXACT: (nullcontext(), FEW),
     }
 
