@@ -25,6 +25,9 @@ drafted: str = ""  # any; "" if the log says it, or nobody knows
 # what drafted; other gammas have bounds for chains of a draft model only
 drafts: str = "draft model"  # one of draft model, heads, copies, trees
 temperature: float = 0.0  # 0 to 10; of the log's requests
+# a second log of the same prompts, from before a change or with another K or temperature
+second: str = ""  # any; a path, or "" for none
+second_temperature: float = 0.0  # 0 to 10; at most `temperature`
 # c, time of a draft pass divided by the time of a target pass (assumed, not measured)
 c: float = 0.05  # 0 to 10
 # v(n), time of a target pass over n tokens divided by the time over one, as {"8": 1.1, "64": 2.0};
@@ -50,12 +53,14 @@ from speclab.cli import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from speclab import score, stats
 from speclab.lab import choose, significance
-from speclab.logs import log_gammas, log_summary, logs
+from speclab.logs import log_gammas, log_summary, logs, why
 from speclab.logs.log_gammas import KNOWN, LOGGED, OPEN, PER_PASS, SLOWER, TIED, TOO_FEW, TRY
 from speclab.logs.log_summary import EVERY
 from speclab.cost import Costs
@@ -254,7 +259,57 @@ else:
         ctx.say("The log does not say how long the prompts were, so only the answers count here.")
 
 # %% [markdown]
-# ## 4. Does acceptance drift along the log?
+# ## 4. Why is acceptance low?
+# Users of vLLM, llama.cpp, SGLang and other engines met eight shapes of low acceptance, and a
+# thread names a cause for each. A rule takes the share of accepted tokens in one part of the log
+# and divides it by the share in another part, as the column *rule* says. A shape fits if this ratio
+# is under the limit with its whole 95 % interval. The first shape that fits is named. It says what
+# the log *looks like*, not what is wrong.
+#
+# * **Positions** need a draft length, and a histogram or counts per pass.
+# * **Contexts** need prompt lengths, and position 1 at two lengths of which one is four times the
+#   other. A break halves the share; a slow fall takes 15 % of it.
+# * **Two logs** need the parameter `second`: a log at T = 0, from before a change, or of a smaller
+#   K, of the same prompts.
+#
+# The rules name each planted fault, and nothing on over 1,000 replays of healthy traces
+# (`data/logs/README.md`).
+
+# %%
+counts = why.counts_of(replace(whole, passes=passes, sums=sums))
+if drafts == "trees":  # their drafted tokens are nodes, which are no positions
+    counts = counts[:1]
+other = why.counts_of(logs.opened(ROOT / second)) if second else None
+shapes = why.explain(counts, other, second_temperature < temperature)
+shapes["ratio"] = shapes["estimate"].map("{:.2f}".format).where(shapes["estimate"].notna(), "")
+shapes["verdict"] = np.select([shapes["fits"], shapes["ratio"] != ""], ["yes", "no"], "cannot say")
+ORDER = ["shape", "compared", "ratio", "limit", "verdict", "cause", "thread"]
+names = {"compared": "rule", "verdict": "does it fit?", "cause": "usual cause"}
+ctx.table(
+    shapes[ORDER[:5]],
+    "shapes",
+    cells=shapes[ORDER].rename(columns=names),
+    caption="Shapes of low acceptance, and what the log says of each",
+)
+for line in why.shape_lines(shapes):
+    ctx.say(line)
+
+# %% [markdown]
+# ### Position 1 is higher at K = 1 than at K = 8: no fault
+# After a rejection the text is hard, as these lines count. At a large K few drafts are accepted in
+# full, so more blocks begin after a rejection, and position 1 is lower. One model had 83 % at K = 1
+# and 76 % at K = 8, with 1.8 and 4.5 tokens per target pass (vllm #48892).
+
+# %% tags=["by-hand"]
+if passes is not None and "blocks" not in passes and passes["drafted"].notna().all():
+    is_rejected = (passes["accepted"] < passes["drafted"]).shift()
+    later = passes[passes["step"] > 0]
+    for value, name in ((True, "a rejection"), (False, "a full draft")):
+        rows = later[is_rejected[later.index] == value]
+        print(f"after {name}: {(rows['accepted'] > 0).sum()} of {len(rows)} accept position 1")
+
+# %% [markdown]
+# ## 5. Does acceptance drift along the log?
 # Requests are in the order of the log. We compare the last third with the first third by a
 # permutation test, for all requests and within each domain that has 15 requests. If all requests
 # change and no domain does, the mix of domains has changed.
@@ -288,7 +343,7 @@ else:
     )
 
 # %% [markdown]
-# ## 5. Which gamma should you try?
+# ## 6. Which gamma should you try?
 # At T = 0 an accepted token is a **hit** of the draft, and the token after a rejection is a
 # **miss**. Both would be so under any gamma. Only the token after a fully accepted draft is
 # unknown. If all unknown tokens are misses, another gamma has its fewest tokens per target pass; if

@@ -295,6 +295,7 @@ def _log(
     prompts=None,
     drafted="",
     part="",
+    explain=False,
     force=False,
 ):
     """Read the log of a server and save its acceptance as a folder, or compare two logs.
@@ -316,9 +317,11 @@ def _log(
 
     part: One run of a file with several, as the summary names it (default: each run is a domain).
 
+    explain: Say which known shape of low acceptance the (first) log looks like, and what to check.
+
     force: Replace the log in the folder --out.
     """
-    from speclab.logs import logs
+    from speclab.logs import logs, why
     from speclab.logs.log_compare import compared_lines
     from speclab.logs.log_summary import summary_lines
 
@@ -328,12 +331,16 @@ def _log(
         options = {"prompts": prompts or "", "kind": format_, "drafted": drafted, "part": part}
         both = [logs.opened(file, **({} if file.is_dir() else options)) for file in files]
         echo(*compared_lines(dict(zip(map(str, files), both, strict=True))))
+        if explain:
+            echo(*why.shape_lines(why.explain(*map(why.counts_of, both))))
         return
     logs.refuse_folder(out, force)
     domains = logs.domains_of(prompts) if prompts else None
     found = logs.read_log(files, format_, domains, drafted, part)
     logs.save(found, out, force)
     echo(*summary_lines(found, out))
+    if explain:
+        echo(*why.shape_lines(why.explain(why.counts_of(found))))
 
 
 # ---- the notebooks -------------------------------------------------------------------------------
