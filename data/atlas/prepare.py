@@ -105,7 +105,7 @@ def categories() -> dict[str, str]:
 def texts_of(paths: list[Path]) -> Iterator[tuple[str, int, str]]:
     """(prompt_id, turn, text) of each answer that has counts per pass."""
     for path in paths:
-        for _, line in readers.values_of(readers.text_of(path), path.name):
+        for _, line in readers.parse_text(readers.text_of(path), path.name):
             choice = line["choices"][0]
             if "decoding_steps" in choice or "accept_lengths:" in choice:
                 for turn, text in enumerate(choice["turns"]):

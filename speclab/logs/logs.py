@@ -19,7 +19,7 @@ import pandas as pd
 from speclab.estimates import counted
 from speclab.logs import passes, readers
 from speclab.logs.passes import Answer
-from speclab.logs.readers import FORMATS, LINES, UNKNOWN
+from speclab.logs.readers import ABOUT, LINES, UNKNOWN
 from speclab.plain import brief, sha256_of
 from speclab.stats import RESAMPLES
 from speclab.study.prompts import check_domain
@@ -83,8 +83,8 @@ def read_log(
     and the line: no format fits, several do, an answer that comes twice, counts that do not fit
     each other, nothing to read. Nothing is half read.
     """
-    if kind and kind not in FORMATS:
-        raise ValueError(f"format {kind!r} is unknown: {near(kind, FORMATS)}")
+    if kind and kind not in ABOUT:
+        raise ValueError(f"format {kind!r} is unknown: {near(kind, ABOUT)}")
     length = str(drafted)
     if not re.fullmatch(rf"({HEURISTIC}|[1-9]\d{{0,2}})?", length):
         raise ValueError(
@@ -100,16 +100,16 @@ def read_log(
             seen = f"{one.place} has {'no counts' if one.format else brief([*one.facts])}"
         found.setdefault(one.format, []).extend(one for one in answers if one.has_passes)
     # requests, or else lines, or else settings, which may sum up the same
-    kinds = [name for name in FORMATS if found.get(name) and kind in ("", name)]
+    kinds = [name for name in ABOUT if found.get(name) and kind in ("", name)]
     if not kinds:
         raise ValueError(
             f"{names}: no counts of drafts to read; {seen}. If lines do not say how many passes "
             "drafted, --drafted may name the tokens of a draft"
         )
     kind, *others = kinds
-    about = FORMATS[kind][0]
+    about = ABOUT[kind]
     for other in others:
-        if FORMATS[other][0] == about:
+        if ABOUT[other] == about:
             raise ValueError(
                 f"{found[other][0].where}this is in the format {other}, and other lines are in the "
                 f"format {kind}: read the two apart, or name one with --format"
@@ -207,7 +207,7 @@ def _log(kind: str, answers: Sequence[Answer], sources: dict[str, str], notes: l
         frame = cells[[*passes.COLUMNS, "blocks"]].reset_index(drop=True)
     context = {one.prompt_id: one.context for one in answers}
     sums["context"] = sums["prompt_id"].map(context)
-    about = FORMATS[kind][0]
+    about = ABOUT[kind]
     return Log(kind, about, None if frame.empty else frame, sums, sources, notes)
 
 
@@ -291,9 +291,9 @@ def domains_of(path: Path) -> dict[str, str]:
     ValueError names the line.
     """
     found: dict[str, str] = {}
-    for where, value in readers.values_of(readers.text_of(path), path.name):
+    for where, value in readers.parse_text(readers.text_of(path), path.name):
         for line in value if isinstance(value, list) else [value]:
-            facts = readers.counts_of(line if isinstance(line, dict) else {})
+            facts = readers.read_counts(line if isinstance(line, dict) else {})
             name, domain = readers.PREFIX.sub("", str(facts.name)), str(facts.domain)
             if not name or not domain:
                 raise ValueError(f"{where}: prompt_id and domain are needed")

@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import AliasChoices, ConfigDict, Field, ValidationError, create_model
+from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field, ValidationError
 
 from speclab.logs.passes import LONGEST, Answer
 from speclab.plain import JSON, Array, Facts, brief, content_of
@@ -32,29 +32,38 @@ PREFIX = re.compile(r"^(chat)?cmpl-")  # of vLLM's id of a response
 MOST, MOST_TOKENS = 10**12, 10**7  # of a total, and of an answer
 LONGEST_TEXT, LONGEST_LINE = 2**29, 10**5  # bytes of a file, and characters of a line
 REQUESTS, LINES, SETTINGS = "request", "line block", "setting"  # what an entry is about
-# what entries are about, and the names that make an object one of the format; the first counts
+# what entries are about, and the names that make an object one of a format; the first counts
 FORMATS = {
-    "spec-bench": (REQUESTS, "accept_lengths accept_lengths:"),
-    "eagle": (REQUESTS, "idxs"),
-    "speclab": (REQUESTS, "accepted_per_step"),
-    "tensorrt-llm": (REQUESTS, "total_accepted_draft_tokens"),
-    "sglang": (REQUESTS, "spec_verify_ct"),
-    "vllm": (REQUESTS, "num_spec_steps"),
-    "llamacpp": (REQUESTS, "draft_n predicted_n"),
-    "passes": (REQUESTS, "per_step_accepted"),
-    "llamacpp-log": (REQUESTS, ""),
-    "vllm-log": (LINES, ""),
-    "sglang-log": (LINES, ""),
-    "prometheus": (LINES, ""),
-    "vllm-totals": (LINES, ""),
-    "llamacpp-totals": (LINES, ""),
-    "settings": (
-        SETTINGS,
-        "num_drafts spec_num_drafts spec_decode_num_drafts accepted_length_tau "
+    REQUESTS: {
+        "spec-bench": "accept_lengths accept_lengths:",
+        "eagle": "idxs",
+        "speclab": "accepted_per_step",
+        "tensorrt-llm": "total_accepted_draft_tokens",
+        "sglang": "spec_verify_ct",
+        "vllm": "num_spec_steps",
+        "llamacpp": "draft_n predicted_n",
+        "passes": "per_step_accepted",
+        "llamacpp-log": "",
+    },
+    LINES: {
+        "vllm-log": "",
+        "sglang-log": "",
+        "prometheus": "",
+        "vllm-totals": "",
+        "llamacpp-totals": "",
+    },
+    SETTINGS: {
+        "settings": "num_drafts spec_num_drafts spec_decode_num_drafts accepted_length_tau "
         "mean_acceptance_length acceptance_length accept_length tokens_per_pass",
-    ),
+    },
 }
-SIGNS = {sign: name for name, (_, signs) in FORMATS.items() for sign in signs.split()}
+ABOUT = {name: about for about, formats in FORMATS.items() for name in formats}
+SIGNS = {
+    sign: name
+    for formats in FORMATS.values()
+    for name, signs in formats.items()
+    for sign in signs.split()
+}
 
 
 class Found(NamedTuple):
@@ -75,80 +84,73 @@ Count = Annotated[float, Field(ge=0, le=MOST, multiple_of=1)]
 Number = Annotated[float, Field(ge=0, le=MOST)]
 Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 Length = Annotated[int, Field(ge=0, le=LONGEST)]
-# what engines say, and under which names: kind, value if it is not said, and names by our own name
-FIELDS: list[tuple[Any, Any, dict[str, str]]] = [
-    (
-        Any,
-        "",
-        {
-            "name": "prompt_id question_id x_request_id conversation_id request_id custom_id "
-            "task_id tag id rid label run_id",
-            "domain": "domain category source_kind",
-        },
-    ),
-    (
-        Count,
-        nan,
-        {
-            "drafts": "num_spec_steps spec_verify_ct draft_rounds num_drafts spec_num_drafts "
-            "spec_decode_num_drafts #running-req",
-            "accepted": "num_accepted_draft_tokens spec_num_correct_drafts spec_accepted_drafts "
-            "spec_accept_token_num total_accepted_draft_tokens draft_n_accepted "
-            "num_accepted_tokens spec_decode_accepted_tokens",
-            "drafted": "num_draft_tokens spec_num_proposed_drafts spec_proposed_drafts "
-            "spec_draft_token_num total_draft_tokens draft_n spec_decode_draft_tokens",
-            "emitted": "emitted_tokens",
-            "length": "num_spec_tokens num_speculative_tokens k gamma",
-            "context": "prompt_tokens prompt_n",
-        },
-    ),
-    (Annotated[Count, Field(le=MOST_TOKENS)], nan, {"tokens": "completion_tokens predicted_n"}),
-    (
-        Number,
-        nan,
-        {
-            "mean": "accepted_length_tau tokens_per_pass spec_decode_acceptance_length "
-            "mean_acceptance_length acceptance_length accept_length"
-        },
-    ),
-    (
-        list[Number],
-        (),
-        {"shares": "per_pos acceptance_per_pos spec_decode_per_position_acceptance_rates"},
-    ),
-    (
-        list[Count] | dict[str, Count],
-        (),
-        {"histogram": "acceptance_histogram spec_correct_drafts_histogram spec_accept_histogram"},
-    ),
-    (dict[str, list[Count]], (), {"by_length": "acceptance_histogram_by_draft_length"}),
-    (
-        list[Length],
-        (),
-        {
-            "steps": "per_step_accepted accepted_per_step",
-            "tried": "per_step_drafted drafted_per_step",
-            # of all turns in a row
-            "lengths": "accept_lengths",
-            "lengths_of_rest": "accept_lengths:",
-        },
-    ),
+# the names that engines use, by our own name
+NAMES = {
+    "name": "prompt_id question_id x_request_id conversation_id request_id custom_id task_id tag "
+    "id rid label run_id",
+    "domain": "domain category source_kind",
+    "drafts": "num_spec_steps spec_verify_ct draft_rounds num_drafts spec_num_drafts "
+    "spec_decode_num_drafts #running-req",
+    "accepted": "num_accepted_draft_tokens spec_num_correct_drafts spec_accepted_drafts "
+    "spec_accept_token_num total_accepted_draft_tokens draft_n_accepted num_accepted_tokens "
+    "spec_decode_accepted_tokens",
+    "drafted": "num_draft_tokens spec_num_proposed_drafts spec_proposed_drafts "
+    "spec_draft_token_num total_draft_tokens draft_n spec_decode_draft_tokens",
+    "emitted": "emitted_tokens",
+    "length": "num_spec_tokens num_speculative_tokens k gamma",
+    "context": "prompt_tokens prompt_n",
+    "tokens": "completion_tokens predicted_n",
+    "mean": "accepted_length_tau tokens_per_pass spec_decode_acceptance_length "
+    "mean_acceptance_length acceptance_length accept_length",
+    "shares": "per_pos acceptance_per_pos spec_decode_per_position_acceptance_rates",
+    "histogram": "acceptance_histogram spec_correct_drafts_histogram spec_accept_histogram",
+    "by_length": "acceptance_histogram_by_draft_length",
+    "steps": "per_step_accepted accepted_per_step",
+    "tried": "per_step_drafted drafted_per_step",
+    "lengths": "accept_lengths",
+    "lengths_of_rest": "accept_lengths:",
+    "passes": "idxs decoding_steps",
+    "new_tokens": "new_tokens",
+    "token_ids": "token_ids",
+}
+
+
+class Counts(BaseModel):
+    """What engines say under NAMES. NaN or empty: it is not said."""
+
+    model_config = ConfigDict(
+        strict=True,
+        allow_inf_nan=False,
+        alias_generator=AliasGenerator(
+            validation_alias=lambda field: AliasChoices(*NAMES[field].split())
+        ),
+    )
+
+    name: Any = ""
+    domain: Any = ""
+    drafts: Count = nan
+    accepted: Count = nan
+    drafted: Count = nan
+    emitted: Count = nan
+    length: Count = nan
+    context: Count = nan
+    tokens: Annotated[Count, Field(le=MOST_TOKENS)] = nan
+    mean: Number = nan
+    shares: list[Number] = []
+    histogram: list[Count] | dict[str, Count] = []
+    by_length: dict[str, list[Count]] = {}
+    steps: list[Length] = []
+    tried: list[Length] = []
+    # of all turns in a row
+    lengths: list[Length] = []
+    lengths_of_rest: list[Length] = []
     # by turn
-    (list[Tokens], (), {"passes": "idxs decoding_steps", "new_tokens": "new_tokens"}),
-    (list[Any], (), {"token_ids": "token_ids"}),
-]
-Counts: Any = create_model(
-    "Counts",
-    __config__=ConfigDict(strict=True, allow_inf_nan=False),
-    **{
-        field: (kind, Field(default, validation_alias=AliasChoices(*names.split())))
-        for kind, default, fields in FIELDS
-        for field, names in fields.items()
-    },
-)
+    passes: list[Tokens] = []
+    new_tokens: list[Tokens] = []
+    token_ids: list[Any] = []
 
 
-def counts_of(facts: Facts) -> Any:
+def read_counts(facts: Facts) -> Counts:
     """`Counts` of facts. ValueError names what came and what is allowed."""
     try:
         return Counts.model_validate(facts)
@@ -162,7 +164,7 @@ def known(*values: float) -> float:
     return next((value for value in values if not isnan(value)), nan)
 
 
-def drafts_of(counts: Any) -> float:
+def drafts_of(counts: Counts) -> float:
     """How many drafts the counts of tokens stand for: by the length of a draft, if this fits the
     mean, else by the mean, which gives the tokens per pass within 0.005. NaN: nothing says it.
     """
@@ -174,7 +176,7 @@ def drafts_of(counts: Any) -> float:
     return counts.accepted / (counts.mean - 1) if counts.mean > 1 and counts.accepted else nan
 
 
-def kinds_of(counts: Any, drafts: float, accepted: float) -> Array:
+def count_kinds(counts: Counts, drafts: float, accepted: float) -> Array:
     """Drafted tokens (NaN: not said), accepted tokens and number of each kind of pass, [3, kinds],
     from a histogram (dense, sparse, or for each length of a draft) or from shares by position. No
     kinds if there is neither, or if they do not add up to the totals. Drafts have one length if
@@ -207,21 +209,21 @@ def answers_of(found: Found) -> list[Answer]:
     """
     where = f"{found.place}, {found.path}".removesuffix(", ")
     try:
-        counts = counts_of(found.facts)
+        counts = read_counts(found.facts)
         name = str(counts.name or f"{found.path}, {found.place}".removeprefix(", "))
         domain = str(counts.domain or UNKNOWN)
-        if FORMATS[found.format][0] == SETTINGS:
+        if ABOUT[found.format] == SETTINGS:
             name = f"K = {counts.length:.0f}, {name}".removeprefix("K = nan, ")
             name = domain = name[:LONGEST_NAME]
         request = {"prompt_id": PREFIX.sub("", name), "domain": domain}
         request |= {"part": found.part, "where": f"{where}: "}
-        read = turns_of if counts.passes else passes_of
+        read = read_turns if counts.passes else read_request
         return [*read(counts, request)]
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
 
-def passes_of(counts: Any, request: Facts) -> Iterator[Answer]:
+def read_request(counts: Counts, request: Facts) -> Iterator[Answer]:
     """The answer of one request, some lines or one setting.
 
     The prompt's own pass gives an answer's first token (not in this kit, which keeps token_ids).
@@ -264,7 +266,7 @@ def passes_of(counts: Any, request: Facts) -> Iterator[Answer]:
         request |= {"drafted": counts.tried, "tokens": int(emitted) + before, "before": before}
         yield Answer(accepted=steps, **request)
         return
-    kinds = kinds_of(counts, drafts, accepted)
+    kinds = count_kinds(counts, drafts, accepted)
     if kinds.size and plain:
         kinds = np.c_[kinds, (0, 0, plain)]
     sums = drafts + plain, counts.drafted, accepted, emitted
@@ -272,7 +274,7 @@ def passes_of(counts: Any, request: Facts) -> Iterator[Answer]:
     yield Answer(totals=sums, **request)
 
 
-def turns_of(counts: Any, request: Facts) -> Iterator[Answer]:
+def read_turns(counts: Counts, request: Facts) -> Iterator[Answer]:
     """The answers of a question of Spec-Bench or a fork: accept_lengths of all turns in a row, cut
     by decoding_steps; each length counts the target's own token. REST writes a colon into the name,
     and `idxs` for the steps. EAGLE and Medusa have no lengths. Several methods count the steps from
@@ -436,7 +438,7 @@ def text_of(path: Path) -> str:
         raise ValueError(f"{path.name} is damaged or cannot be read ({error})") from None
 
 
-def values_of(text: str, name: str) -> Iterator[tuple[str, Any]]:
+def parse_text(text: str, name: str) -> Iterator[tuple[str, Any]]:
     """(place, value) of what a text holds: YAML, rows of a table, or JSON values, one per line or
     over several lines; nothing for other text. ValueError names the line.
     """
@@ -486,7 +488,7 @@ def find_all(paths: Sequence[Path], length: str = "") -> Iterator[Found]:
     for path in paths:
         text = text_of(path)
         found = []
-        for place, value in values_of(text, path.name):
+        for place, value in parse_text(text, path.name):
             objects = [*find_objects(value, place)] if isinstance(value, NESTED) else []
             found += objects or [
                 Found("", value if isinstance(value, dict) else {brief(value): 0}, place)
