@@ -15,6 +15,7 @@ import pytest
 from speclab import replay
 from speclab.__main__ import main
 from speclab.logs import atlas, logs, passes, why
+from speclab.logs.readers import REQUESTS
 from speclab.logs.why import BREAK, EXACT, FALL, FEW_TOKENS, LOW, NO_TOKEN, ONE_TOKEN, SMALL_K
 from speclab.study.profiles import ROOT
 from speclab.study.runs import load_run
@@ -30,7 +31,7 @@ def counts(frame, context=None):
     sums = passes.sums_by_request(frame)
     if context is not None:
         sums = sums.assign(context=sums["prompt_id"].map(context))
-    return why.counts_of(logs.Log("speclab", frame, sums, {}))
+    return why.counts_of(logs.Log("speclab", REQUESTS, frame, sums, {}, []))
 
 
 @cache

@@ -98,9 +98,8 @@ def bounded_speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Dr
             cost = rows["blocks"] * costs.of_chain(gamma)
             questions[gamma, unknown] = rows.assign(cost=cost), SPEED
     if own is None:
-        blocks = log.get("blocks", 1)  # that a row stands for
-        cost = costs.of_chain(log["drafted"].to_numpy()) * blocks
-        logged = log.assign(cost=cost, emitted=log["emitted"] * blocks)
+        cost = costs.of_chain(log["drafted"].to_numpy())
+        logged = passes.sum_counts(log, cost=cost, emitted=log["emitted"])
         questions |= {(LOGGED, unknown): (logged, SPEED) for unknown in (MISSES, HITS)}
     else:
         counts = _counts(log, own)
@@ -118,19 +117,13 @@ def bounded_speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Dr
 
 
 def _counts(log: pd.DataFrame, own: int) -> pd.DataFrame:
-    """What `_extrapolation` reads of each pass: emitted, blocks, reached (whether it reaches the
+    """What `_extrapolation` reads of each request: emitted, blocks, reached (passes that reach the
     depth `own`), and accepted_1 to accepted_`own`.
     """
     above = log["accepted"] >= own - 1
-    counts = {
-        "emitted": log["emitted"],
-        "blocks": 1,
-        "reached": above & (np.minimum(log["drafted"], log["remaining"]) >= own),
-    }
-    counts |= {f"accepted_{depth}": log["accepted"] >= depth for depth in range(1, own + 1)}
-    blocks = log.get("blocks", 1)
-    counts = {name: count * blocks for name, count in counts.items()}
-    return log[passes.REQUEST].assign(**counts)
+    reached = above & (np.minimum(log["drafted"], log["remaining"]) >= own)
+    by_depth = {f"accepted_{depth}": log["accepted"] >= depth for depth in range(1, own + 1)}
+    return passes.sum_counts(log, emitted=log["emitted"], blocks=1, reached=reached, **by_depth)
 
 
 def _extrapolation(own: int, gamma: int, cost: float) -> Estimator:

@@ -18,6 +18,7 @@ may report more accepted tokens than the answer has; `count_by_answer` cuts them
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,7 +77,8 @@ def count_by_answer(answers: Iterable[Answer]) -> pd.DataFrame:
     answer: no pass, lists of unequal length, more accepted than drafted, or a pass after the end of
     the answer.
     """
-    facts, wheres, kept, tried = [], [], [], []
+    answers = [*answers]
+    kept, tried = [], []
     for answer in answers:
         accepted, drafted = answer.accepted, answer.drafted
         if drafted is None:
@@ -87,38 +89,33 @@ def count_by_answer(answers: Iterable[Answer]) -> pd.DataFrame:
                 f"accepted tokens and {len(drafted)} by its drafted tokens; one entry per pass is "
                 "needed in both"
             )
-        facts.append((answer.prompt_id, answer.domain, answer.turn, answer.before, answer.tokens))
-        wheres.append(answer.where)
         no_draft = np.zeros(answer.plain, "int32")  # these passes are last
         kept.append(np.append(np.asarray(accepted, "int32"), no_draft))
         tried.append(np.append(drafted, no_draft))
-    table = pd.DataFrame(facts, columns=[*REQUEST, "turn", "before", "tokens"])
+    table = pd.DataFrame([vars(answer) for answer in answers])
     table = table.astype({"turn": "int32", "before": "int32", "tokens": float})
     number = table.index.repeat([len(accepted) for accepted in kept])
+    rows = table.reindex(number)
     # a pass begins after what the earlier passes of its answer emitted
     whole = pd.Series(np.concatenate(kept) + 1, number)
     of_answer = whole.groupby(level=0)
-    start = of_answer.cumsum() - whole + table["before"].reindex(number)
-    tokens = table["tokens"].fillna(of_answer.sum() + table["before"])
-    remaining = tokens.astype("int32").reindex(number) - start
+    start = of_answer.cumsum() - whole + rows["before"]
+    tokens = rows["tokens"].fillna(of_answer.transform("sum") + rows["before"])
+    remaining = tokens.astype("int32") - start
     # the end of an answer cuts its last pass short
-    frame = (
-        table[[*REQUEST, "turn"]]
-        .reindex(number)
-        .assign(
-            step=of_answer.cumcount().astype("int32"),
-            start=start,
-            remaining=remaining,
-            drafted=np.concatenate(tried),
-            accepted=np.minimum(whole - 1, remaining),
-            emitted=np.minimum(whole, remaining),
-        )
+    frame = rows[[*REQUEST, "turn"]].assign(
+        step=of_answer.cumcount().astype("int32"),
+        start=start,
+        remaining=remaining,
+        drafted=np.concatenate(tried),
+        accepted=np.minimum(whole - 1, remaining),
+        emitted=np.minimum(whole, remaining),
     )
     wrong = (whole - 1 > frame["drafted"]) | (remaining < 1)
     if wrong.any():
         row = frame[wrong].iloc[0]
         raise ValueError(
-            f"{wheres[row.name]}request {row.prompt_id!r}: pass {row.step} accepts "
+            f"{table['where'][row.name]}request {row.prompt_id!r}: pass {row.step} accepts "
             f"{whole[wrong].iloc[0] - 1} of {row.drafted:.0f} drafted tokens, and begins at token "
             f"{row.start} of {row.start + row.remaining}; it accepts at most what it drafts, "
             "before the end"
@@ -141,6 +138,16 @@ def sums_by_request(passes: pd.DataFrame) -> pd.DataFrame:
     return by_request[SUMS].sum(min_count=1).reset_index()
 
 
+def sum_counts(passes: pd.DataFrame, /, **counts: Any) -> pd.DataFrame:
+    """Counts of each row's passes, summed by request: REQUEST, then the counts by their names. A
+    row stands for `blocks` passes, if there is this column.
+    """
+    blocks = passes.get("blocks", 1)
+    weighted = {name: count * blocks for name, count in counts.items()}
+    rows = passes[REQUEST].assign(**weighted)
+    return rows.groupby(REQUEST, sort=False, observed=True).sum().reset_index()
+
+
 def depth_counts(passes: pd.DataFrame, depth: int) -> pd.DataFrame:
     """Passes of each request at a depth: prompt_id, domain, passes (all), reached (the target
     accepted all tokens above, the draft has a token here and the answer goes on) and accepted.
@@ -152,10 +159,7 @@ def depth_counts(passes: pd.DataFrame, depth: int) -> pd.DataFrame:
     goes_on = passes["remaining"] >= depth
     accepted = passes["accepted"] >= depth
     reached = ~is_short & above & goes_on
-    counts = passes[REQUEST].assign(passes=1, reached=reached, accepted=accepted)
-    if "blocks" in passes:  # that a row stands for
-        counts[["passes", "reached", "accepted"]] *= passes[["blocks"]].to_numpy()
-    return counts.groupby(REQUEST, sort=False, observed=True).sum().reset_index()
+    return sum_counts(passes, passes=1, reached=reached, accepted=accepted)
 
 
 # ---- another gamma -------------------------------------------------------------------------------
@@ -197,7 +201,7 @@ def sums_at(passes: pd.DataFrame, gammas: Iterable[int], unknown: str) -> pd.Dat
     """
     if "blocks" in passes:
         parts = {gamma: sums_without_order(passes, gamma, unknown) for gamma in gammas}
-        return pd.concat(parts, names=["gamma"]).reset_index()
+        return pd.concat(parts, names=["gamma"]).reset_index(level=0)
     sums = replay.chain_sums(trace_of(passes, unknown), gammas)
     prompt = sums["prompt_id"].str.partition(_BETWEEN)[0]
     by = ["gamma", "prompt_id", "domain"]
@@ -219,14 +223,12 @@ def sums_without_order(passes: pd.DataFrame, gamma: int, unknown: str) -> pd.Dat
     if unknown == HITS:
         is_full = passes["accepted"] == passes["drafted"]
         blocks *= ~is_full | ((passes["drafted"] + 1) % size == 0)
-    counts = {"blocks": blocks, "emitted": passes["emitted"], "tokens": passes["accepted"] + 1}
-    counts = {name: count * passes["blocks"] for name, count in counts.items()}
-    rows = passes[REQUEST].assign(**counts)
-    sums = rows.groupby(REQUEST, sort=False, observed=True).sum().round(6)
+    tokens = passes["accepted"] + 1
+    sums = sum_counts(passes, blocks=blocks, emitted=passes["emitted"], tokens=tokens).round(6)
     if unknown == HITS:
         fewest = sums["blocks"] - (longest - 1) * (sums["tokens"] > sums["emitted"])
         sums["blocks"] = np.maximum(fewest, np.ceil(sums["emitted"] / size))
-    return sums[["blocks", "emitted"]]
+    return sums.drop(columns="tokens")
 
 
 def heuristic_drafted(accepted: Sequence[int]) -> Array:

@@ -261,17 +261,16 @@ def read_request(counts: Counts, request: Facts) -> Iterator[Answer]:
             f"and a draft has {LONGEST:,} at most"
         )
     plain = max(emitted - accepted - drafts, 0)
-    request |= {"plain": int(plain), "context": counts.context}
     if steps:
-        request |= {"drafted": counts.tried, "tokens": int(emitted) + before, "before": before}
-        yield Answer(accepted=steps, **request)
-        return
-    kinds = count_kinds(counts, drafts, accepted)
-    if kinds.size and plain:
-        kinds = np.c_[kinds, (0, 0, plain)]
-    sums = drafts + plain, counts.drafted, accepted, emitted
-    request |= dict(zip(("drafted", "accepted", "blocks"), kinds, strict=True))
-    yield Answer(totals=sums, **request)
+        tokens = int(emitted) + before
+        facts = {"accepted": steps, "drafted": counts.tried, "tokens": tokens, "before": before}
+    else:
+        kinds = count_kinds(counts, drafts, accepted)
+        if kinds.size and plain:
+            kinds = np.c_[kinds, (0, 0, plain)]
+        facts = dict(zip(("drafted", "accepted", "blocks"), kinds, strict=True))
+        facts["totals"] = drafts + plain, counts.drafted, accepted, emitted
+    yield Answer(plain=int(plain), context=counts.context, **request, **facts)
 
 
 def read_turns(counts: Counts, request: Facts) -> Iterator[Answer]:
@@ -316,28 +315,29 @@ def find_objects(
     """
     if path.count("[") + path.count(".") > DEEPEST:
         return
-    if isinstance(value, list):
-        for index, one in enumerate(value):
-            if isinstance(one, NESTED):
-                yield from find_objects(one, place, f"{path}[{index}]", outer, part)
-        return
-    said = {name: one for name, one in value.items() if not isinstance(one, NESTED)}
-    outer = (outer or {}) | said
-    for held in map(value.get, HOLDERS):
-        outer |= held if isinstance(held, dict) else {}
-    kind = next((SIGNS[sign] for sign in SIGNS if sign in value), "")
-    if kind:
-        # llama.cpp leaves the counts out where nothing was drafted
-        assumed = {"draft_n": 0, "draft_n_accepted": 0} if kind == "llamacpp" else {}
-        facts = {name: one for name, one in (outer | value).items() if one is not None}
-        yield Found(kind, assumed | facts, place, path, part)
-        return
-    for name, one in value.items():
-        if isinstance(one, NESTED):
-            is_run = isinstance(one, list) and len(one) > 1
-            run = re.sub("[{}']", "", f"{name}: {said}")[:LONGEST_NAME].strip(" :,")
+    outer, said = outer or {}, {}
+    items: Any = enumerate(value)
+    if isinstance(value, dict):
+        items = value.items()
+        said = {name: one for name, one in items if not isinstance(one, NESTED)}
+        outer = outer | said
+        for held in map(value.get, HOLDERS):
+            outer |= held if isinstance(held, dict) else {}
+        kind = next((SIGNS[sign] for sign in SIGNS if sign in value), "")
+        if kind:
+            # llama.cpp leaves the counts out where nothing was drafted
+            assumed = {"draft_n": 0, "draft_n_accepted": 0} if kind == "llamacpp" else {}
+            facts = {name: one for name, one in (outer | value).items() if one is not None}
+            yield Found(kind, assumed | facts, place, path, part)
+            return
+    for name, one in items:
+        inside, run = f"{path}[{name}]", part
+        if isinstance(value, dict):
             inside = f"{path}.{name}".removeprefix(".")
-            yield from find_objects(one, place, inside, outer, run if is_run else part)
+            if isinstance(one, list) and len(one) > 1:
+                run = re.sub("[{}']", "", f"{name}: {said}")[:LONGEST_NAME].strip(" :,")
+        if isinstance(one, NESTED):
+            yield from find_objects(one, place, inside, outer, run)
 
 
 # ---- lines of text -------------------------------------------------------------------------------
@@ -368,9 +368,8 @@ MARK = re.compile(
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 SERIES = re.compile(
     r"(?m)^\w+?[:_]spec_decode_(num_drafts|num_draft_tokens|num_accepted_tokens)(?:_per_pos)?"
-    r"(?:_total)?(?:\{(.*)\})? +([-+.\w]+)"
+    r'(?:_total)?(?:\{((?:.*position="(\d+)")?.*)\})? +([-+.\w]+)'
 )
-POSITION = re.compile(r'position="(\d+)"')
 
 
 def find_lines(text: str, name: str, length: str) -> Iterator[Found]:
@@ -403,16 +402,16 @@ def find_scrapes(text: str, names: str) -> Iterator[Found]:
     scrapes. Models and engines count together.
     """
     series = defaultdict(list)
-    for name, labels, value in SERIES.findall(text):
-        series[name, labels].append(float(value))
-    total: dict[Any, Any] = defaultdict(float)
-    for (name, labels), values in series.items():
-        place = POSITION.search(labels)
+    for name, labels, position, value in SERIES.findall(text):
+        series[position or name, labels].append(float(value))
+    total: dict[str, Any] = defaultdict(float)
+    for (name, _), values in series.items():
         before = values[0] if len(values) > 1 else 0
-        total[int(place[1]) if place else name] += values[-1] - before
+        total[name] += values[-1] - before
     if series:
         drafts = total["num_drafts"] or nan
-        total["per_pos"] = [total[place] / drafts for place in range(LONGEST) if place in total]
+        positions = [place for place in map(str, range(LONGEST)) if place in total]
+        total["per_pos"] = [total[place] / drafts for place in positions]
         yield Found("prometheus", total, names)
 
 
