@@ -8,6 +8,7 @@ folder of tables and a manifest, and `opened` reads such a folder or a log file.
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,16 +92,15 @@ def read_log(
             f"drafted={length!r}: a whole number from 1 to 999, or {HEURISTIC}, is needed"
         )
     names, seen = ", ".join(path.name for path in paths), SEEN
-    found: dict[str, list[Answer]] = {}
-    unread = 0
+    found, unread = defaultdict(list), 0
     for one in readers.find_all(paths, length.removesuffix(HEURISTIC)):
         answers = readers.answers_of(one) if one.format else []
         if not answers:
             unread += 1
             seen = f"{one.place} has {'no counts' if one.format else brief([*one.facts])}"
-        found.setdefault(one.format, []).extend(one for one in answers if one.has_passes)
+        found[one.format] += answers
     # requests, or else lines, or else settings, which may sum up the same
-    kinds = [name for name in ABOUT if found.get(name) and kind in ("", name)]
+    kinds = [name for name in ABOUT if found[name] and kind in ("", name)]
     if not kinds:
         raise ValueError(
             f"{names}: no counts of drafts to read; {seen}. If lines do not say how many passes "
@@ -119,34 +119,29 @@ def read_log(
         notes.append(f"The kit left out {counted(unread, 'record')} without counts of drafts.")
     if length and about != LINES:
         answers = [_with_drafted(one, length) for one in answers]
+    table = pd.DataFrame([vars(one) for one in answers])
     if domains is not None:
-        answers = [replace(one, domain=domains.get(one.prompt_id, "")) for one in answers]
+        table["domain"] = table["prompt_id"].map(domains).fillna("")
     # runs that do not draft are left out
-    runs = dict.fromkeys(one.part for one in answers if one.totals[1:2] != (0,))
-    if part:
-        runs = {part: None} if part in runs else {}
+    is_drafting = table["totals"].str[1] != 0
+    runs = [run for run in table["part"][is_drafting].unique() if part in ("", run)]
     if not runs:
-        every = dict.fromkeys(one.part for one in answers)
-        raise ValueError(
-            f"{names}: nothing was drafted in {part or 'it'}; runs: {', '.join(every)}"
-        )
-    answers = [one for one in answers if one.part in runs]
+        every = ", ".join(table["part"].unique())
+        raise ValueError(f"{names}: nothing was drafted in {part or 'it'}; runs: {every}")
+    table = table[table["part"].isin(runs)].reset_index(drop=True)
     if len(runs) > 1:
         notes.append("Each run is a domain, and the last number mixes them; --part names one run.")
-        answers = [
-            replace(one, domain=one.part, prompt_id=f"{one.part}: {one.prompt_id}")
-            for one in answers
-        ]
-    if any(one.plain for one in answers):
+        table["domain"] = table["part"]
+        table["prompt_id"] = table["part"] + ": " + table["prompt_id"]
+    if table["plain"].any():
         notes.append(HIDDEN)
     if about == LINES:  # neighbours are alike, so blocks of lines are what is resampled
-        size = round(len(answers) ** (1 / 3))
-        answers = [
-            replace(one, prompt_id=f"{one.domain}, block of lines {i // size + 1}", turn=i)
-            for i, one in enumerate(answers)
-        ]
-    _check(answers)
-    return _log(kind, answers, {path.name: sha256_of(path) for path in paths}, notes)
+        size = round(len(table) ** (1 / 3))
+        block = table.index // size + 1
+        table["prompt_id"] = table["domain"] + ", block of lines " + block.astype(str)
+        table["turn"] = table.index
+    _check(table)
+    return _log(kind, table, {path.name: sha256_of(path) for path in paths}, notes)
 
 
 def _with_drafted(answer: Answer, drafted: str) -> Answer:
@@ -160,55 +155,54 @@ def _with_drafted(answer: Answer, drafted: str) -> Answer:
     return replace(answer, drafted=[int(drafted)] * len(answer.accepted))
 
 
-def _check(answers: Sequence[Answer]) -> None:
+def _check(answers: pd.DataFrame) -> None:
     """ValueError for a request that comes twice or has no domain, or a domain that tables cannot
     show.
     """
     spelled: dict[str, str] = {}
     seen: dict[tuple[str, int], str] = {}
-    for one in answers:
+    for one in answers.itertuples():
+        request, key = f"{one.where}request {one.prompt_id!r}", (one.prompt_id, one.turn)
         if not one.domain:
-            raise ValueError(f"{one.where}request {one.prompt_id!r} is not among the prompts")
-        first = seen.setdefault((one.prompt_id, one.turn), one.where)
-        if first is not one.where:
+            raise ValueError(f"{request} is not among the prompts")
+        if key in seen:
             raise ValueError(
-                f"{one.where}request {one.prompt_id!r} was read before ({first.strip(': ')}); the "
-                "file was appended to, or holds several runs: keep one of them"
+                f"{request} was read before ({seen[key].strip(': ')}); the file was appended to, "
+                "or holds several runs: keep one of them"
             )
+        seen[key] = one.where
         if one.domain not in (UNKNOWN, *spelled.values()):
             check_domain(one.domain, spelled, one.where.strip(": "))
 
 
-def _log(kind: str, answers: Sequence[Answer], sources: dict[str, str], notes: list[str]) -> Log:
+def _log(kind: str, answers: pd.DataFrame, sources: dict[str, str], notes: list[str]) -> Log:
     """What was read, as frames. ValueError for answers with and without counts per pass mixed."""
-    without = [one for one in answers if one.totals]
-    if not without:
+    has_totals = answers["totals"].str.len() > 0
+    if not has_totals.any():
         frame = passes.count_by_answer(answers)
         sums = passes.sums_by_request(frame)
-    elif len(without) < len(answers):
+    elif not has_totals.all():
+        first = answers[has_totals].iloc[0]
         raise ValueError(
-            f"{without[0].where}request {without[0].prompt_id!r} has totals only, and others have "
-            "counts per pass: read the two kinds apart"
+            f"{first['where']}request {first.prompt_id!r} has totals only, and others have counts "
+            "per pass: read the two kinds apart"
         )
     else:
-        table = pd.DataFrame([vars(one) for one in answers])
-        totals = pd.DataFrame(table["totals"].tolist(), columns=passes.SUMS)
-        sums = passes.sums_by_request(table[passes.REQUEST].join(totals.astype(float)))
-        table = table.assign(remaining=totals["emitted"], step=0, start=0)
+        totals = pd.DataFrame(answers["totals"].tolist(), columns=passes.SUMS, dtype=float)
+        sums = passes.sums_by_request(answers[passes.REQUEST].join(totals))
+        answers = answers.assign(remaining=totals["emitted"], step=0, start=0)
         # a row per kind of pass
-        kinds = ["drafted", "accepted", "blocks"]
-        cells = table.explode(kinds).dropna(subset="blocks")
+        cells = answers.explode(["drafted", "accepted", "blocks"]).dropna(subset="blocks")
         cells = cells.astype({"drafted": float, "accepted": int, "blocks": float})
-        if 0 < cells["prompt_id"].nunique() < table["prompt_id"].nunique():
+        if 0 < cells["prompt_id"].nunique() < answers["prompt_id"].nunique():
             notes = [*notes, "Some requests have no complete counts by depth."]
         tokens = cells["accepted"] + 1
         whole = (tokens * cells["blocks"]).groupby(level=0).transform("sum")
         cells["emitted"] = tokens * cells["remaining"] / whole
         frame = cells[[*passes.COLUMNS, "blocks"]].reset_index(drop=True)
-    context = {one.prompt_id: one.context for one in answers}
+    context = dict(zip(answers["prompt_id"], answers["context"], strict=True))
     sums["context"] = sums["prompt_id"].map(context)
-    about = ABOUT[kind]
-    return Log(kind, about, None if frame.empty else frame, sums, sources, notes)
+    return Log(kind, ABOUT[kind], None if frame.empty else frame, sums, sources, notes)
 
 
 # ---- folders -------------------------------------------------------------------------------------

@@ -65,25 +65,21 @@ class Answer:
     blocks: Sequence[float] = ()
     totals: Sequence[float] = ()
 
-    @property
-    def has_passes(self) -> bool:
-        """Whether the answer took a target pass after the prompt's own."""
-        passes = self.totals[0] if self.totals else len(self.accepted) + self.plain
-        return passes > 0
 
-
-def count_by_answer(answers: Iterable[Answer]) -> pd.DataFrame:
-    """The passes of answers; `drafted` is NaN where a log does not say it. ValueError names the
-    answer: no pass, lists of unequal length, more accepted than drafted, or a pass after the end of
-    the answer.
+def count_by_answer(answers: Iterable[Answer] | pd.DataFrame) -> pd.DataFrame:
+    """The passes of answers, or of a frame of their fields; `drafted` is NaN where a log does not
+    say it. ValueError names the answer: no pass, lists of unequal length, more accepted than
+    drafted, or a pass after the end of the answer.
     """
-    answers = [*answers]
+    table = answers
+    if not isinstance(table, pd.DataFrame):
+        table = pd.DataFrame([vars(answer) for answer in answers])
     kept, tried = [], []
-    for answer in answers:
+    for answer in table.itertuples():
         accepted, drafted = answer.accepted, answer.drafted
         if drafted is None:
             drafted = [np.nan] * len(accepted)
-        if len(drafted) != len(accepted) or not answer.has_passes:
+        if len(drafted) != len(accepted) or not len(accepted) + answer.plain:
             raise ValueError(
                 f"{answer.where}request {answer.prompt_id!r}: {len(accepted)} passes by its "
                 f"accepted tokens and {len(drafted)} by its drafted tokens; one entry per pass is "
@@ -92,7 +88,6 @@ def count_by_answer(answers: Iterable[Answer]) -> pd.DataFrame:
         no_draft = np.zeros(answer.plain, "int32")  # these passes are last
         kept.append(np.append(np.asarray(accepted, "int32"), no_draft))
         tried.append(np.append(drafted, no_draft))
-    table = pd.DataFrame([vars(answer) for answer in answers])
     table = table.astype({"turn": "int32", "before": "int32", "tokens": float})
     number = table.index.repeat([len(accepted) for accepted in kept])
     rows = table.reindex(number)
@@ -177,19 +172,12 @@ def trace_of(passes: pd.DataFrame, unknown: str) -> pd.DataFrame:
     rows = passes.loc[passes.index.repeat(passes["emitted"])]
     ahead = rows.groupby(level=0).cumcount()
     is_hit = ahead < rows["accepted"]
-    is_known = is_hit | (rows["accepted"] < rows["drafted"])
-    is_miss = ~is_hit & (is_known | (unknown == MISSES))
+    ends = (rows["accepted"] < rows["drafted"]) | (unknown == MISSES)
+    is_miss = ~is_hit & ends
     answer = rows["prompt_id"].astype(str) + _BETWEEN + rows["turn"].astype(str)
     position = rows.groupby(answer.to_numpy(), sort=False).cumcount()
-    frame = pd.DataFrame(
-        {
-            "prompt_id": answer,
-            "domain": rows["domain"],
-            "position": position,
-            "draft_rank": is_miss.astype("int64"),
-        }
-    )
-    return frame.reset_index(drop=True)
+    trace = rows[["domain"]].assign(prompt_id=answer, position=position, draft_rank=is_miss * 1)
+    return trace.reset_index(drop=True)
 
 
 _BETWEEN = "\N{UNIT SEPARATOR}"  # of a prompt's name and its turn

@@ -251,7 +251,7 @@ def read_request(counts: Counts, request: Facts) -> Iterator[Answer]:
     # a mean alone stands for one pass
     drafts = known(drafts, emitted - accepted, 1 if isnan(counts.accepted) else nan)
     emitted = known(emitted, accepted + drafts)
-    if isnan(accepted + drafts):
+    if not accepted + drafts + emitted > 0:
         return
     most = known(counts.drafted, accepted)
     if not (accepted > 0) <= drafts <= emitted + 1 or not accepted <= most <= LONGEST * drafts:
@@ -297,7 +297,8 @@ def read_turns(counts: Counts, request: Facts) -> Iterator[Answer]:
             facts["totals"] = count, nan, max(emitted - count, 0), emitted
         elif counts.lengths_of_rest and sum(accepted) + count == emitted - 1:
             accepted[0] += 1  # REST's first length leaves one token out
-        yield Answer(**facts)
+        if count:
+            yield Answer(**facts)
 
 
 # ---- objects -------------------------------------------------------------------------------------
