@@ -10,13 +10,13 @@ requests leaves open.
 The bounds of a longer draft are wide, so the highest lower bound is mostly the log's own gamma (in
 16 of 24 trials on a recorded run, up to 24 % slower than the fastest). Between its bounds a gamma
 has an estimate: what the log's passes accept at each depth, and beyond its last depth what they
-accept there (`_extrapolation`). A gamma is *known* by its lower bound and *to be tried* by its
+accept there (`_guesses`). A gamma is *known* by its lower bound and *to be tried* by its
 estimate.
 
 Speed-ups are estimates: tokens per target pass divided by the cost of a block (`cost.Costs`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -28,8 +28,7 @@ from speclab.estimates import BELOW, UNDEFINED, named
 from speclab.lab import choose
 from speclab.logs import passes
 from speclab.logs.passes import HITS, MISSES
-from speclab.plain import Array
-from speclab.score import POOLED, Estimator, divide
+from speclab.score import POOLED
 from speclab.stats import Draws
 
 PER_PASS = score.ratio_of("emitted", "blocks", "block_efficiency")
@@ -101,50 +100,38 @@ def bounded_speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Dr
         cost = costs.of_chain(log["drafted"].to_numpy())
         logged = passes.sum_counts(log, cost=cost, emitted=log["emitted"])
         questions |= {(LOGGED, unknown): (logged, SPEED) for unknown in (MISSES, HITS)}
-    else:
-        counts = _counts(log, own)
-        for gamma in gammas:
-            estimator = _extrapolation(own, gamma, costs.of_chain(gamma))
-            questions[gamma, ESTIMATE] = counts, estimator
     draws = stats.jointly(questions)
     if own is None:
-        lower = {(gamma, ESTIMATE): draws[gamma, MISSES] for gamma in (*gammas, LOGGED)}
-        draws = replace(draws, values=draws.values | lower)
-    any_draws = draws[gammas[0], MISSES]
-    plain = pd.DataFrame(1.0, any_draws.index, any_draws.columns)
+        guesses = {gamma: draws[gamma, MISSES] for gamma in (*gammas, LOGGED)}
+    else:
+        guesses = _guesses(log, own, {gamma: costs.of_chain(gamma) for gamma in gammas})
+    estimates = {(gamma, ESTIMATE): guess for gamma, guess in guesses.items()}
+    plain = pd.DataFrame(1.0, *draws[gammas[0], MISSES].axes)
     of_plain = {(0, kind): plain for kind in (MISSES, HITS, ESTIMATE)}
-    return replace(draws, values=of_plain | draws.values)
+    return replace(draws, values=of_plain | draws.values | estimates)
 
 
-def _counts(log: pd.DataFrame, own: int) -> pd.DataFrame:
-    """What `_extrapolation` reads of each request: emitted, blocks, reached (passes that reach the
-    depth `own`), and accepted_1 to accepted_`own`.
+def _guesses(log: pd.DataFrame, own: int, costs: Mapping[int, float]) -> dict[int, pd.DataFrame]:
+    """Draws of the estimated speed-up of each gamma of `costs`, from a log of drafts of `own`
+    tokens: tokens per target pass of the log, less what it accepts below gamma, or more by what a
+    longer draft would. Each further depth is accepted as often as the log's last depth, if all
+    tokens above were.
     """
-    above = log["accepted"] >= own - 1
-    reached = above & (np.minimum(log["drafted"], log["remaining"]) >= own)
-    by_depth = {f"accepted_{depth}": log["accepted"] >= depth for depth in range(1, own + 1)}
-    return passes.sum_counts(log, emitted=log["emitted"], blocks=1, reached=reached, **by_depth)
-
-
-def _extrapolation(own: int, gamma: int, cost: float) -> Estimator:
-    """Estimated speed-up of `gamma` from a log of drafts of `own` tokens: tokens per target pass of
-    the log, less what it accepts below gamma, or more by what a longer draft would. Each further
-    depth is accepted as often as the log's last depth, if all tokens above were.
-    """
-
-    def columns(counts: pd.DataFrame) -> Array:
-        numbers: Array = counts.drop(columns=passes.REQUEST).to_numpy(float)
-        return numbers
-
-    def value(totals: Array) -> Array:
-        emitted, blocks, reached = np.moveaxis(totals[..., :3], -1, 0)
-        accepted = totals[..., 3:]  # by depth
-        again = np.nan_to_num(divide(accepted[..., -1], reached))
+    depths = range(1, own + 1)
+    reached = np.minimum(log["drafted"], log["remaining"]) >= own
+    reached &= log["accepted"] >= own - 1
+    by_depth = {f"depth {depth}": log["accepted"] >= depth for depth in depths}
+    counts = passes.sum_counts(log, emitted=log["emitted"], blocks=1, reached=reached, **by_depth)
+    questions = {depth: (counts, score.ratio_of(f"depth {depth}", "blocks")) for depth in depths}
+    last = score.ratio_of(f"depth {own}", "reached")
+    draws = stats.jointly({**questions, "tokens": (counts, PER_PASS), "last": (counts, last)})
+    again = draws["last"].fillna(0)
+    guesses = {}
+    for gamma, cost in costs.items():
         deeper = sum(again**more for more in range(1, gamma - own + 1))
-        tokens = emitted - accepted[..., gamma:].sum(axis=-1) + accepted[..., -1] * deeper
-        return divide(tokens, blocks)[..., None] / cost
-
-    return Estimator("speed-up", columns, value)
+        below = sum(draws[depth] for depth in depths[gamma:])
+        guesses[gamma] = (draws["tokens"] - below + draws[own] * deeper) / cost
+    return guesses
 
 
 def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
