@@ -10,14 +10,15 @@ requests leaves open.
 The bounds of a longer draft are wide, so the highest lower bound is mostly the log's own gamma (in
 16 of 24 trials on a recorded run, up to 24 % slower than the fastest). Between its bounds a gamma
 has an estimate: what the log's passes accept at each depth, and beyond its last depth what they
-accept there (`_guesses`). A gamma is *known* by its lower bound and *to be tried* by its
+accept there (`bounded_speeds`). A gamma is *known* by its lower bound and *to be tried* by its
 estimate.
 
 Speed-ups are estimates: tokens per target pass divided by the cost of a block (`cost.Costs`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -86,52 +87,45 @@ def bounded_speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Dr
 
     Gamma 0 is plain decoding, with speed-up 1. If the log's drafts have no fixed length, LOGGED is
     the log itself, at the lengths that it drafted; both bounds are equal, and the estimates are the
-    lower bounds. ValueError: as of `passes.trace_of`, and for a target pass that `costs` do not
-    reach.
+    lower bounds. Else an estimate has the log's tokens per target pass, less what it accepts below
+    gamma, or more by what a longer draft would: each further depth is accepted as often as the
+    log's last depth, if all tokens above were. ValueError: as of `passes.trace_of`, and for a
+    target pass that `costs` do not reach.
     """
     gammas, own = list(gammas), own_gamma(log)
-    questions = {}
+    cost_of = {gamma: costs.of_chain(gamma) for gamma in gammas}
+    # the bounds
+    questions: dict[Any, Any] = {}
     for unknown in (MISSES, HITS):
         sums = passes.sums_at(log, gammas, unknown)
-        for gamma, rows in sums.groupby("gamma"):
-            cost = rows["blocks"] * costs.of_chain(gamma)
-            questions[gamma, unknown] = rows.assign(cost=cost), SPEED
+        sums["cost"] = sums["blocks"] * sums["gamma"].map(cost_of)
+        questions |= {(gamma, unknown): (rows, SPEED) for gamma, rows in sums.groupby("gamma")}
     if own is None:
         cost = costs.of_chain(log["drafted"].to_numpy())
         logged = passes.sum_counts(log, cost=cost, emitted=log["emitted"])
         questions |= {(LOGGED, unknown): (logged, SPEED) for unknown in (MISSES, HITS)}
     draws = stats.jointly(questions)
-    if own is None:
-        guesses = {gamma: draws[gamma, MISSES] for gamma in (*gammas, LOGGED)}
-    else:
-        guesses = _guesses(log, own, {gamma: costs.of_chain(gamma) for gamma in gammas})
-    estimates = {(gamma, ESTIMATE): guess for gamma, guess in guesses.items()}
     plain = pd.DataFrame(1.0, *draws[gammas[0], MISSES].axes)
-    of_plain = {(0, kind): plain for kind in (MISSES, HITS, ESTIMATE)}
-    return replace(draws, values=of_plain | draws.values | estimates)
-
-
-def _guesses(log: pd.DataFrame, own: int, costs: Mapping[int, float]) -> dict[int, pd.DataFrame]:
-    """Draws of the estimated speed-up of each gamma of `costs`, from a log of drafts of `own`
-    tokens: tokens per target pass of the log, less what it accepts below gamma, or more by what a
-    longer draft would. Each further depth is accepted as often as the log's last depth, if all
-    tokens above were.
-    """
+    values = {(0, kind): plain for kind in (MISSES, HITS, ESTIMATE)} | draws.values
+    if own is None:
+        values |= {(gamma, ESTIMATE): draws[gamma, MISSES] for gamma in (*gammas, LOGGED)}
+        return replace(draws, values=values)
+    # the estimates, on the same resampled requests
     depths = range(1, own + 1)
     reached = np.minimum(log["drafted"], log["remaining"]) >= own
     reached &= log["accepted"] >= own - 1
-    by_depth = {f"depth {depth}": log["accepted"] >= depth for depth in depths}
+    by_depth = {str(depth): log["accepted"] >= depth for depth in depths}
     counts = passes.sum_counts(log, emitted=log["emitted"], blocks=1, reached=reached, **by_depth)
-    questions = {depth: (counts, score.ratio_of(f"depth {depth}", "blocks")) for depth in depths}
-    last = score.ratio_of(f"depth {own}", "reached")
-    draws = stats.jointly({**questions, "tokens": (counts, PER_PASS), "last": (counts, last)})
-    again = draws["last"].fillna(0)
-    guesses = {}
-    for gamma, cost in costs.items():
+    ratios = {depth: score.ratio_of(str(depth), "blocks") for depth in depths}
+    ratios |= {"tokens": PER_PASS, "last": score.ratio_of(str(own), "reached")}
+    parts = stats.jointly({name: (counts, ratio) for name, ratio in ratios.items()})
+    again = parts["last"].fillna(0)
+    for gamma, cost in cost_of.items():
         deeper = sum(again**more for more in range(1, gamma - own + 1))
-        below = sum(draws[depth] for depth in depths[gamma:])
-        guesses[gamma] = (draws["tokens"] - below + draws[own] * deeper) / cost
-    return guesses
+        tokens = parts["tokens"] + parts[own] * deeper
+        below = sum(parts[depth] for depth in depths[gamma:])
+        values[gamma, ESTIMATE] = (tokens - below) / cost
+    return replace(draws, values=values)
 
 
 def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
