@@ -78,13 +78,12 @@ RUNS = []
 # of vLLM, SGLang, llama.cpp, TensorRT-LLM, AIPerf, Spec-Bench, EAGLE, this kit and others
 # (`data/engines/README.md` says where their numbers are). What a log decides depends on its level.
 #
-# | the log has | tokens per target pass | depth | another gamma | intervals over |
-# | --- | --- | --- | --- | --- |
-# | counts per pass | yes | yes | bounds | requests |
-# | a histogram per request | yes | yes | wider bounds | requests |
-# | totals per request | yes | | | requests |
-# | lines of a server | of passes with a draft | if they have it | wider bounds | blocks of lines |
-# | means of settings | yes | if they have it | | |
+# * **Counts per pass** decide all that follows.
+# * **A histogram per request** has no order of the passes: the bounds for another gamma are wider.
+# * **Totals per request** decide tokens per target pass, nothing by depth and no other gamma.
+# * **Lines of a server** count passes with a draft, and depths if they have positions. Their
+#   intervals are over blocks of lines.
+# * **Means of settings** have no intervals; some have depths.
 #
 # Other gammas need chains of a draft model at T = 0, whose guess does not depend on where its block
 # began. EAGLE, Medusa and other heads are not such drafts. Copies (prompt lookup, n-grams) are not
@@ -246,15 +245,12 @@ if len(found) < 2:
     ctx.say("The log does not have target passes at different lengths of the context.")
 else:
     by_length = stack({name: table.frame.tail(1) for name, table in found.items()}, "context")
-    numbers = [cell(row.estimate, row.low, row.high, 2) for row in by_length.itertuples()]
-    cells = by_length[["context", "n_prompts"]].rename(columns={"n_prompts": "requests"})
-    ctx.table(
-        by_length,
-        "context",
-        most=len(EDGES),
-        cells=cells.assign(**{"tokens per target pass": numbers}),
-        caption="Tokens per target pass by tokens before the pass",
-    )
+    ctx.export(by_length, "context")
+    ends = [
+        f"{cell(row.estimate, row.low, row.high, 2)} at {row.context} tokens"
+        for row in by_length.iloc[[0, -1]].itertuples()
+    ]
+    ctx.say(f"Tokens per target pass by tokens before the pass: {ends[0]}, and {ends[1]}.")
     if is_ordered and prompt.isna().all():
         ctx.say("The log does not say how long the prompts were, so only the answers count here.")
 
