@@ -116,7 +116,7 @@ def bounded_speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Dr
     reached &= log["accepted"] >= own - 1
     by_depth = {str(depth): log["accepted"] >= depth for depth in depths}
     counts = passes.sum_counts(log, emitted=log["emitted"], blocks=1, reached=reached, **by_depth)
-    ratios = {depth: score.ratio_of(str(depth), "blocks") for depth in depths}
+    ratios: dict[Any, Any] = {depth: score.ratio_of(str(depth), "blocks") for depth in depths}
     ratios |= {"tokens": PER_PASS, "last": score.ratio_of(str(own), "reached")}
     parts = stats.jointly({name: (counts, ratio) for name, ratio in ratios.items()})
     again = parts["last"].fillna(0)

@@ -10,11 +10,13 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from speclab.estimates import counted
@@ -92,7 +94,8 @@ def read_log(
             f"drafted={length!r}: a whole number from 1 to 999, or {HEURISTIC}, is needed"
         )
     names, seen = ", ".join(path.name for path in paths), SEEN
-    found, unread = defaultdict(list), 0
+    found: dict[str, list[Answer]] = defaultdict(list)
+    unread = 0
     for one in readers.find_all(paths, length.removesuffix(HEURISTIC)):
         answers = readers.answers_of(one) if one.format else []
         if not answers:
@@ -117,9 +120,16 @@ def read_log(
     answers, notes = found[kind], []
     if unread:
         notes.append(f"The kit left out {counted(unread, 'record')} without counts of drafts.")
-    if length and about != LINES:
-        answers = [_with_drafted(one, length) for one in answers]
     table = pd.DataFrame([vars(one) for one in answers])
+    if length and about != LINES:
+        if table["totals"].any() or table["drafted"].notna().any():
+            raise ValueError(
+                "the log says how many tokens were drafted, or has totals only; leave --drafted out"
+            )
+        lengths = passes.heuristic_drafted
+        if length != HEURISTIC:
+            lengths = partial(np.full_like, fill_value=int(length))
+        table["drafted"] = table["accepted"].map(lengths)
     if domains is not None:
         table["domain"] = table["prompt_id"].map(domains).fillna("")
     # runs that do not draft are left out
@@ -142,17 +152,6 @@ def read_log(
         table["turn"] = table.index
     _check(table)
     return _log(kind, table, {path.name: sha256_of(path) for path in paths}, notes)
-
-
-def _with_drafted(answer: Answer, drafted: str) -> Answer:
-    """The same answer with its draft lengths. ValueError: its format says them, or has totals."""
-    if answer.totals or answer.drafted is not None:
-        raise ValueError(
-            "the log says how many tokens were drafted, or has totals only; leave --drafted out"
-        )
-    if drafted == HEURISTIC:
-        return replace(answer, drafted=passes.heuristic_drafted(answer.accepted))
-    return replace(answer, drafted=[int(drafted)] * len(answer.accepted))
 
 
 def _check(answers: pd.DataFrame) -> None:

@@ -66,14 +66,12 @@ class Answer:
     totals: Sequence[float] = ()
 
 
-def count_by_answer(answers: Iterable[Answer] | pd.DataFrame) -> pd.DataFrame:
+def count_by_answer(answers: Sequence[Answer] | pd.DataFrame) -> pd.DataFrame:
     """The passes of answers, or of a frame of their fields; `drafted` is NaN where a log does not
     say it. ValueError names the answer: no pass, lists of unequal length, more accepted than
     drafted, or a pass after the end of the answer.
     """
-    table = answers
-    if not isinstance(table, pd.DataFrame):
-        table = pd.DataFrame([vars(answer) for answer in answers])
+    table = pd.DataFrame(answers)
     kept, tried = [], []
     for answer in table.itertuples():
         accepted, drafted = answer.accepted, answer.drafted

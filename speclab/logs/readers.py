@@ -190,8 +190,9 @@ def count_kinds(counts: Counts, drafts: float, accepted: float) -> Array:
     length = known(counts.length, len(cells) - 1)
     if abs(counts.drafted - length * drafts) > 0.5:
         length = nan
-    kinds = []
-    for drafted, table in (counts.by_length or {length: cells}).items():
+    kinds: list[Any] = []
+    tables: dict[Any, Any] = {**counts.by_length} or {length: cells}
+    for drafted, table in tables.items():
         pairs = table.items() if isinstance(table, dict) else enumerate(table)
         kinds += [(float(drafted), float(one), number) for one, number in pairs if number > 0]
     lengths, deep, passes = found = np.reshape(kinds, (-1, 3)).T

@@ -178,14 +178,11 @@ def _pairs(
             yield FALL, where, first[place >= after], first[place.between(0, before)]
     # the requests that both logs have
     if other is not None:
+        shape = EXACT if is_cold else LOW
         if len(counts) > len(other):
             shape = SMALL_K
-        elif is_cold:
-            shape = EXACT
-        else:
-            shape = LOW
         by_depth = [*zip(counts, other, strict=False)]
         for rows, base in by_depth[shape != LOW :][:1]:
-            ids, others = rows["prompt_id"], base["prompt_id"]
-            in_both = rows[ids.isin(others)]
-            yield shape, "prompts of both logs", in_both, base[others.isin(ids)]
+            in_both = rows["prompt_id"].isin(base["prompt_id"])
+            in_first = base["prompt_id"].isin(rows["prompt_id"])
+            yield shape, "prompts of both logs", rows[in_both], base[in_first]
