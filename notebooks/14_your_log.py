@@ -17,12 +17,17 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 log: str = "data/logs/smollm.jsonl.gz"  # any; a path, seen from the kit's folder
 # JSON lines with prompt_id and domain, for logs that name no domain
 prompts: str = ""  # any; a path, or "" for the domains of the log
+# one run of a file with several, as `python -m speclab log` names it; "" for all
+part: str = ""  # any
 # tokens per draft, for logs that do not say it: a number such as "5", or "heuristic" for
 # transformers' schedule
 drafted: str = ""  # any; "" if the log says it, or nobody knows
 # what drafted; other gammas have bounds for chains of a draft model only
 drafts: str = "draft model"  # one of draft model, heads, copies, trees
 temperature: float = 0.0  # 0 to 10; of the log's requests
+# a second log of the same prompts, from before a change or with another K or temperature
+second: str = ""  # any; a path, or "" for none
+second_temperature: float = 0.0  # 0 to 10; at most `temperature`
 # c, time of a draft pass divided by the time of a target pass (assumed, not measured)
 c: float = 0.05  # 0 to 10
 # v(n), time of a target pass over n tokens divided by the time over one, as {"8": 1.1, "64": 2.0};
@@ -48,18 +53,21 @@ from speclab.cli import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from speclab import score, stats
 from speclab.lab import choose, significance
-from speclab.logs import log_gammas, log_summary, logs
+from speclab.logs import log_gammas, log_summary, logs, why
 from speclab.logs.log_gammas import KNOWN, LOGGED, OPEN, PER_PASS, SLOWER, TIED, TOO_FEW, TRY
 from speclab.logs.log_summary import EVERY
 from speclab.cost import Costs
-from speclab.estimates import Estimates, cell, stack
+from speclab.estimates import Estimates, cell, counted, stack
 from speclab.cli import export
 from speclab.logs.passes import depth_counts
+from speclab.logs.readers import SETTINGS
 from speclab.place import ROOT
 from speclab.show import figures, notebook
 
@@ -67,22 +75,26 @@ RUNS = []
 
 # %% [markdown]
 # A server that decodes speculatively can log what its target accepts. This page reads such a log:
-# of vLLM, AIPerf, SGLang, Spec-Bench, EAGLE or this kit (`data/engines/README.md` says where their
-# numbers are). What a log decides depends on how it was made.
+# of vLLM, SGLang, llama.cpp, TensorRT-LLM, AIPerf, Spec-Bench, EAGLE, this kit and others
+# (`data/engines/README.md` says where their numbers are). What a log decides depends on its level.
 #
-# | the log has | exact | bounds | nothing |
-# | --- | --- | --- | --- |
-# | totals per request | tokens per target pass | | depth, other gammas |
-# | counts per pass, any drafts | the same, and acceptance by depth | | other gammas |
-# | counts per pass, chains of a draft model, T = 0 | the same, and its own gamma | other gammas | |
+# * **Counts per pass** decide all that follows.
+# * **A histogram per request** has no order of the passes: the bounds for another gamma are wider.
+# * **Totals per request** decide tokens per target pass, nothing by depth and no other gamma.
+# * **Lines of a server** count passes with a draft, and depths if they have positions. Their
+#   intervals are over blocks of lines.
+# * **Means of settings** have no intervals; some have depths.
 #
-# The last line needs a draft model whose guess does not depend on where its block began. EAGLE,
-# Medusa and other heads are not such drafts. Copies (prompt lookup, n-grams) are not either.
+# Other gammas need chains of a draft model at T = 0, whose guess does not depend on where its block
+# began. EAGLE, Medusa and other heads are not such drafts. Copies (prompt lookup, n-grams) are not
+# either.
 
 # %%
 ctx = notebook.start("14_your_log", profile, overrides)
-whole = logs.opened(ROOT / log, prompts=ROOT / prompts if prompts else "", drafted=drafted)
+options = {"prompts": ROOT / prompts if prompts else "", "drafted": drafted, "part": part}
+whole = logs.opened(ROOT / log, **options)
 sums, passes = whole.sums, whole.passes  # one row per request, one row per target pass
+is_ordered = passes is not None and "blocks" not in passes  # else a row is a kind of pass
 if len(sums) > most_requests:
     rows = np.linspace(0, len(sums) - 1, most_requests).astype(int)
     kept = sums["prompt_id"].iloc[rows]
@@ -91,9 +103,12 @@ if len(sums) > most_requests:
         passes = passes[passes["prompt_id"].isin(kept)].reset_index(drop=True)
 judged = stats.judged_domains(sums)  # with enough requests for an interval
 ctx.say(
-    f"The log (format {whole.format}) has {len(whole.sums):,} requests. This page reads "
-    f"{len(sums):,} requests with {sums['blocks'].sum():,.0f} target passes."
+    f"The log (format {whole.format}) has {counted(len(whole.sums), whole.about)}. This page reads "
+    f"{counted(len(sums), whole.about)} with {sums['blocks'].sum():,.0f} target passes."
 )
+if whole.notes:
+    ctx.say(" ".join(whole.notes))
+ctx.say(log_summary.INTERVALS[whole.about].rstrip(":") + ".")
 notebook.few_prompts(sums["domain"].value_counts(sort=False).to_dict())
 
 # %% [markdown]
@@ -112,13 +127,15 @@ notebook.few_prompts(sums["domain"].value_counts(sort=False).to_dict())
 # %% tags=["by-hand"]
 first = sums.iloc[0]
 by_hand = first["emitted"] / first["blocks"]
-print(f"{first['emitted']:.0f} tokens / {first['blocks']:.0f} target passes = {by_hand:.2f}")
+print(f"{first['emitted']:.10g} tokens / {first['blocks']:.10g} target passes = {by_hand:.2f}")
 
 # %%
 per_pass = log_summary.tokens_per_pass(sums)
-cells = per_pass.wide("domain", "estimator").assign(requests=per_pass.frame["n_prompts"])
+listed = per_pass if whole.about != SETTINGS else per_pass.without(domain=EVERY)
+counts = {f"{whole.about}s": listed.frame["n_prompts"]}
+cells = listed.wide("domain", "estimator").assign(**counts)
 ctx.table(
-    per_pass, "tokens-per-pass", most=30, cells=cells, caption="Tokens per target pass by domain"
+    listed, "tokens-per-pass", most=30, cells=cells, caption="Tokens per target pass by domain"
 )
 
 # %%
@@ -126,23 +143,24 @@ MOST_DOTS = 300  # per domain, drawn at random
 tau = per_pass.at(domain=EVERY).value
 dots = sums[["prompt_id", "domain"]].assign(of_request=sums["emitted"] / sums["blocks"])
 assert dots["of_request"].iloc[0] == by_hand
-said = f"By token it is {tau:.2f}, by request {dots['of_request'].mean():.2f}."
-if passes is not None and passes["drafted"].notna().all():
+said = f"By token it is {tau:.2f}, by {whole.about} {dots['of_request'].mean():.2f}."
+if is_ordered and passes["drafted"].notna().all():
     uncut = passes[passes["remaining"] > passes["drafted"].max()]
     if len(uncut):
         lost = 100 * (1 - tau * len(uncut) / uncut["emitted"].sum())
-        said += f" An answer's end cuts its last draft, which lowers the first by {lost:.1f} %."
+        if lost > 0:
+            said += f" An answer's end cuts its last draft, which lowers the first by {lost:.1f} %."
 ctx.say(said)
 mixed = dots.sample(frac=1, random_state=0)
 dots = mixed[mixed.groupby("domain").cumcount() < MOST_DOTS].sort_index()
 ctx.strips(
-    {"requests": (dots, per_pass.without(domain=EVERY).frame)},
+    {f"{whole.about}s": (dots, per_pass.without(domain=EVERY).frame)},
     "of_request",
     "tokens per target pass",
     "requests",
-    title="Tokens per target pass of each request",
-    caption=f"Dots: requests, at most {MOST_DOTS} per domain. Dark: the domain's tokens divided by "
-    "its passes, with the interval.",
+    title=f"Tokens per target pass of each {whole.about}",
+    caption=f"Dots: {whole.about}s, at most {MOST_DOTS} per domain. Dark: the domain's tokens "
+    "divided by its passes, with the interval.",
 )
 
 # %% [markdown]
@@ -171,10 +189,11 @@ else:
 GIVEN, REACHED = "accepted, if all above were", "passes that accept this depth"
 questions = {}
 if passes is None:
-    ctx.say(log_gammas.NO_PASSES)
+    ctx.say(log_summary.TOTALS)
 else:
     requests = passes.groupby("domain")["prompt_id"].nunique()
-    largest = requests[stats.judged_domains(passes)].nlargest(6).index
+    is_judged = requests.index.isin(stats.judged_domains(passes)) | (whole.about == SETTINGS)
+    largest = requests[is_judged].nlargest(6).index
     shown = passes[passes["domain"].isin(largest)]
     if shown.empty:
         shown = passes.assign(domain=EVERY)
@@ -203,14 +222,97 @@ if passes is not None:
     )
 
 # %% [markdown]
-# ## 3. Does acceptance drift along the log?
+# ## 3. Does acceptance depend on the length of the context?
+# The context of a target pass is the prompt and the answer so far. If the log has the order of the
+# passes, it says how much of the answer was there, and `usage.prompt_tokens` says the prompt's
+# length. Without the order only the prompt's length is known. If acceptance breaks at one length,
+# the draft may end there. If it falls slowly, the draft may be trained on short texts.
+
+# %%
+EDGES = np.array([0, *(4**n for n in range(2, 11))])  # tokens
+known = sums.assign(length=sums["context"])
+if is_ordered:
+    prompt = passes["prompt_id"].map(sums.set_index("prompt_id")["context"])
+    known = passes.assign(blocks=1, length=passes["start"] + prompt.fillna(0))
+known = known.dropna(subset="length").assign(domain=EVERY)
+bins = np.digitize(known["length"], EDGES)
+found = {
+    f"{EDGES[i - 1]:,} to {EDGES[i] - 1:,}": log_summary.tokens_per_pass(known[bins == i])
+    for i in range(1, len(EDGES))
+    if (bins == i).any()
+}
+if len(found) < 2:
+    ctx.say("The log does not have target passes at different lengths of the context.")
+else:
+    by_length = stack({name: table.frame.tail(1) for name, table in found.items()}, "context")
+    ctx.export(by_length, "context")
+    ends = [
+        f"{cell(row.estimate, row.low, row.high, 2)} at {row.context} tokens"
+        for row in by_length.iloc[[0, -1]].itertuples()
+    ]
+    ctx.say(f"Tokens per target pass by tokens before the pass: {ends[0]}, and {ends[1]}.")
+    if is_ordered and prompt.isna().all():
+        ctx.say("The log does not say how long the prompts were, so only the answers count here.")
+
+# %% [markdown]
+# ## 4. Why is acceptance low?
+# Users of vLLM, llama.cpp, SGLang and other engines met eight shapes of low acceptance, and a
+# thread names a cause for each. A rule takes the share of accepted tokens in one part of the log
+# and divides it by the share in another part, as the column *rule* says. A shape fits if this ratio
+# is under the limit with its whole 95 % interval. The first shape that fits is named. It says what
+# the log *looks like*, not what is wrong.
+#
+# * **Positions** need a draft length, and a histogram or counts per pass.
+# * **Contexts** need prompt lengths, and position 1 at two lengths of which one is four times the
+#   other. A break halves the share; a slow fall takes 15 % of it.
+# * **Two logs** need the parameter `second`: a log at T = 0, from before a change, or of a smaller
+#   K, of the same prompts.
+#
+# The rules name each planted fault, and nothing on over 1,000 replays of healthy traces
+# (`data/logs/README.md`).
+
+# %%
+counts = why.counts_of(replace(whole, passes=passes, sums=sums))
+if drafts == "trees":  # their drafted tokens are nodes, which are no positions
+    counts = counts[:1]
+other = why.counts_of(logs.opened(ROOT / second)) if second else None
+shapes = why.explain(counts, other, second_temperature < temperature)
+shapes["ratio"] = shapes["estimate"].map("{:.2f}".format).where(shapes["estimate"].notna(), "")
+shapes["verdict"] = np.select([shapes["fits"], shapes["ratio"] != ""], ["yes", "no"], "cannot say")
+ORDER = ["shape", "compared", "ratio", "limit", "verdict", "cause", "thread"]
+names = {"compared": "rule", "verdict": "does it fit?", "cause": "usual cause"}
+ctx.table(
+    shapes[ORDER[:5]],
+    "shapes",
+    cells=shapes[ORDER].rename(columns=names),
+    caption="Shapes of low acceptance, and what the log says of each",
+)
+for line in why.shape_lines(shapes):
+    ctx.say(line)
+
+# %% [markdown]
+# ### Position 1 is higher at K = 1 than at K = 8: no fault
+# After a rejection the text is hard, as these lines count. At a large K few drafts are accepted in
+# full, so more blocks begin after a rejection, and position 1 is lower. One model had 83 % at K = 1
+# and 76 % at K = 8, with 1.8 and 4.5 tokens per target pass (vllm #48892).
+
+# %% tags=["by-hand"]
+if passes is not None and "blocks" not in passes and passes["drafted"].notna().all():
+    is_rejected = (passes["accepted"] < passes["drafted"]).shift()
+    later = passes[passes["step"] > 0]
+    for value, name in ((True, "a rejection"), (False, "a full draft")):
+        rows = later[is_rejected[later.index] == value]
+        print(f"after {name}: {(rows['accepted'] > 0).sum()} of {len(rows)} accept position 1")
+
+# %% [markdown]
+# ## 5. Does acceptance drift along the log?
 # Requests are in the order of the log. We compare the last third with the first third by a
 # permutation test, for all requests and within each domain that has 15 requests. If all requests
 # change and no domain does, the mix of domains has changed.
 
 # %%
-groups = {EVERY: sums}
-if sums["domain"].nunique() > 1:
+groups = {EVERY: sums} if whole.about != SETTINGS else {}
+if groups and sums["domain"].nunique() > 1:
     groups |= {domain: sums[sums["domain"] == domain] for domain in score.domains_in(sums)}
 drift = {}
 for name, rows in groups.items():
@@ -221,7 +323,7 @@ for name, rows in groups.items():
 
 # %%
 if not drift:
-    ctx.say(f"The log has {len(sums)} requests, and thirds with intervals need 15.")
+    ctx.say(f"The log has {counted(len(sums), whole.about)}, and thirds of requests need 15.")
 else:
     tests = stack(drift, "name").drop(columns=["first", "second"])
     of_domains = tests["name"] != EVERY
@@ -237,7 +339,7 @@ else:
     )
 
 # %% [markdown]
-# ## 4. Which gamma should you try?
+# ## 6. Which gamma should you try?
 # At T = 0 an accepted token is a **hit** of the draft, and the token after a rejection is a
 # **miss**. Both would be so under any gamma. Only the token after a fully accepted draft is
 # unknown. If all unknown tokens are misses, another gamma has its fewest tokens per target pass; if
@@ -260,10 +362,15 @@ else:
 #
 # All this holds for chains of a draft model at T = 0. A log does not show what drafted, so the
 # parameters `drafts` and `temperature` say it. A server does not say when its passes without a
-# draft were; their tokens count at the end of the answer, and the bounds are approximate.
+# draft were; their tokens count at the end of the answer, and the bounds are approximate. A log
+# without the order of its passes does not say which of them follow each other. Its lower bound is
+# the same, its upper bound is higher. Both are exact where $\gamma + 1$ divides $g + 1$, because
+# blocks end there whatever follows.
 
 # %%
 reason = log_gammas.why_no_bounds(passes, drafts, temperature)
+if whole.about == SETTINGS:
+    reason = f"Each setting is one number. {log_gammas.NO_OTHER}"
 if reason:
     ctx.say(reason)
 
@@ -271,7 +378,9 @@ if reason:
 # The positions of the first answer: `h` for a hit, `m` for a miss, `?` for unknown.
 
 # %% tags=["by-hand"]
-if not reason:
+if not reason and not is_ordered:
+    print("The log has no order of its passes.")
+elif not reason:
     of_first = passes[passes["prompt_id"] == passes["prompt_id"].iloc[0]]
     text = ""
     for one in of_first[of_first["turn"] == 0].itertuples():
@@ -372,7 +481,7 @@ if not reason and len(judged) > 1:
     )
 
 # %% [markdown]
-# ## 5. The options for your server
+# ## 6. The options for your server
 # These lines make a server draft the gamma to try. A log names no models, so TARGET and DRAFT stand
 # for yours. For other engines use `python -m speclab export FOLDER --for ENGINE --c 0.05` with the
 # folder of a log.
@@ -389,7 +498,10 @@ else:
     print(export.commands_of_log(engine, int(gamma)))
 
 # %%
-answer = f"The log's requests emit {tau:.1f} tokens per target pass. "
+answer = f"The log's {whole.about}s emit {tau:.1f} tokens per target pass. "
+if whole.about == SETTINGS:
+    ends = listed.frame["estimate"].min(), listed.frame["estimate"].max()
+    answer = f"The log's settings emit {ends[0]:.1f} to {ends[1]:.1f} tokens per target pass. "
 if table is None:
     answer += "The log cannot say which other gamma would be faster."
 else:

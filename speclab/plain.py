@@ -66,6 +66,9 @@ def _each_once(pairs: list[tuple[str, Any]]) -> Facts:
     return found
 
 
+JSON = json.JSONDecoder(object_pairs_hook=_each_once)
+
+
 def parse_json(text: str | bytes) -> Any:
     """A JSON text as plain values. ValueError (without the file's name)."""
     try:

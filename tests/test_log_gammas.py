@@ -7,7 +7,7 @@ import pytest
 from speclab import replay
 from speclab.cost import Costs
 from speclab.logs import log_gammas, log_summary, logs, passes
-from speclab.logs.log_gammas import KNOWN, LOGGED, SLOWER, TIED, TOO_FEW, TRY
+from speclab.logs.log_gammas import ESTIMATE, KNOWN, LOGGED, SLOWER, TIED, TOO_FEW, TRY
 from speclab.logs.passes import HITS, MISSES, Answer
 from speclab.study.profiles import ROOT
 from speclab.study.runs import load_run
@@ -79,6 +79,29 @@ def test_verdicts_follow_the_bounds():
     table = log_gammas.bounds(log_gammas.bounded_speeds(short, [2, 5], FREE)).set_index("gamma")
     assert table["verdict"].to_dict() == {0: SLOWER, 2: KNOWN, 5: TRY}
     assert table.loc[5, ["least", "most", "estimate"]].tolist() == [3, 6, 6]
+
+
+def without_order(log):
+    """The same passes as kinds of passes of each request."""
+    tokens = log.groupby("prompt_id")["emitted"].transform("sum")
+    by = ["prompt_id", "domain", "turn", "remaining", "drafted", "accepted", "emitted"]
+    kinds = log.assign(remaining=tokens).groupby(by, as_index=False).size()
+    return kinds.rename(columns={"size": "blocks"})
+
+
+def test_a_log_without_the_order_has_the_same_depths_and_its_own_gamma():
+    log = log_of([2, 0, 1, 2, 2, 0], [2] * 6, requests=6)
+    kinds = without_order(log)
+    for depth in (1, 2):
+        counts, same = (passes.depth_counts(one, depth) for one in (log, kinds))
+        assert (counts == same).all(axis=None)
+    speed, mixed = (log_gammas.bounded_speeds(one, [1, 2, 4], FREE) for one in (log, kinds))
+    least, most = ({g: mixed[g, end]["pooled"][0] for g in (1, 2, 4)} for end in (MISSES, HITS))
+    assert least[2] == most[2] == speed[2, HITS]["pooled"][0] == 13 / 6
+    for gamma in (1, 4):
+        assert least[gamma] == speed[gamma, MISSES]["pooled"][0]
+        assert most[gamma] >= speed[gamma, HITS]["pooled"][0] >= least[gamma]
+        assert mixed[gamma, ESTIMATE]["pooled"][0] == speed[gamma, ESTIMATE]["pooled"][0]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from speclab.__main__ import main
-from speclab.logs import logs
+from speclab.logs import log_summary, logs
 from speclab.study import runs
 from speclab.study.profiles import ROOT
 
@@ -62,7 +62,6 @@ LINES = {
     },
 }
 TOTALS = {
-    "vllm": (vllm(SUMMARY), (3, 8, 3, 6)),
     "sglang": (
         {
             "meta_info": {
@@ -91,7 +90,7 @@ def write(folder, *lines, name="log.jsonl"):
 @pytest.mark.parametrize("kind", LINES)
 def test_a_format_with_counts_per_pass_by_hand(kind, tmp_path):
     log = logs.read_log([write(tmp_path, LINES[kind])])
-    assert log.format == kind and list(log.sources) == ["log.jsonl"]
+    assert log.format == kind.replace("aiperf", "vllm") and [*log.sources] == ["log.jsonl"]
     assert log.passes["accepted"].tolist() == [2, 0, 1]
     assert log.passes["emitted"].tolist() == [3, 1, 2]
     sums = log.sums.iloc[0]
@@ -136,29 +135,29 @@ def test_an_answer_of_one_token_takes_no_pass_and_is_counted(tmp_path):
 
 
 WRONG = {
-    "cut": ('{"id": "a", "met', "line 2 is cut or no JSON"),
-    "other format": (bench(), "line 2: a field is not as in the format vllm .*metrics"),
-    "null": (vllm(None, name="b"), "line 2: .* is null: vLLM reports it for requests with n=1"),
+    "cut": ('{"id": "a", "met', "line 2: no JSON"),
+    "other format": (
+        bench(),
+        "line 1, .*: this is in the format vllm, and other lines are in the format spec-bench",
+    ),
     "unequal": (
         vllm(PER_STEP | {"per_step_drafted": [3, 3]}, name="b"),
-        "line 2: per_step_accepted and .* do not add up",
+        "line 2, .*: per_step_accepted and .* do not add up",
     ),
     "fewer steps": (
         vllm(PER_STEP | {"per_step_accepted": [2, 1]}, name="b"),
-        "line 2: .* do not add up to the totals",
+        "line 2, .* do not add up to the totals",
     ),
     "negative": (
         vllm(PER_STEP | {"per_step_accepted": [4, -1, 0]}, name="b"),
-        "line 2: per_step_accepted=-1: a whole number from 0 to",
+        "line 2, .*: per_step_accepted=-1: .* greater than or equal to 0",
     ),
     "text": (
         vllm(PER_STEP | {"num_spec_steps": "3"}, name="b"),
-        "line 2: num_spec_steps='3': a whole number from 0",
+        "line 2, .*: num_spec_steps='3': .* valid number",
     ),
-    "twice": (vllm(), r"line 2: request '1' was read before \(log.jsonl, line 1\)"),
-    "no id": (vllm(name=None), "line 2: the request has no id"),
-    "usage": (vllm() | {"usage": 7, "id": "b"}, "line 2: a field is not as in the format vllm"),
-    "mixed": (vllm(SUMMARY, name="b"), "'b' has totals only, and 1 of 2 requests have counts"),
+    "twice": (vllm(), r"line 2, .*: request '1' was read before \(log.jsonl, line 1, "),
+    "mixed": (vllm(SUMMARY, name="b"), "line 2, .*: request 'b' has totals only, and others have"),
 }
 
 
@@ -176,20 +175,28 @@ def test_what_is_wrong_is_named_by_file_and_line(case, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ({"text": "hello"}, "line 1: no format fits; the line has \\['text'\\]. Formats are vllm"),
-        (bench(decoding_steps=[2, 2]), "line 1: decoding_steps adds up to 4 in 2 turns"),
+        (
+            bench(decoding_steps=[2, 2]),
+            "line 1, choices.0.: decoding_steps .* adds up to 4 in 2 turns",
+        ),
         (bench(accept_lengths=[3, 0, 2]), "accept_lengths has 0: each length counts the target"),
         (bench() | {"category": "pooled"}, "domain='pooled': allowed .* choose another name"),
         (
             {k: v for k, v in LINES["speclab"].items() if k != "drafted_per_step"},
             "line 1: it has no drafted_per_step, .* decode the prompts again",
         ),
-        (LINES["speclab"] | {"prompt_id": None}, "line 1: the request has no id"),
     ],
 )
 def test_a_first_line_that_does_not_fit(line, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         logs.read_log([write(tmp_path, line)])
+
+
+def test_a_request_without_an_id_or_a_draft(tmp_path):
+    """vLLM reports nothing for requests with n above 1."""
+    log = logs.read_log([write(tmp_path, vllm(name=None), vllm(None, name="b"))])
+    assert log.sums["prompt_id"].tolist() == ["metrics.speculative_decoding, log.jsonl, line 1"]
+    assert log.notes == ["The kit left out 1 record without counts of drafts."]
 
 
 @pytest.mark.parametrize("kind", [*LINES, "sglang", "eagle"])
@@ -210,7 +217,7 @@ def test_any_line_is_read_or_refused_by_its_place(kind, values, folder):
     line = LINES[kind] if kind in LINES else TOTALS[kind][0]
     path = write(folder, line | values)
     try:
-        logs.read_log([path], kind)
+        logs.read_log([path])
     except ValueError as error:
         assert "log.jsonl" in str(error)
 
@@ -223,7 +230,6 @@ def folder(tmp_path_factory):
 
 DAMAGED = {
     "cut": gzip.compress(b"{}" * 999, mtime=0)[:-9],
-    "no gzip": b"no gzip",
     "two bytes": b"\x1f\x8b",
 }
 
@@ -250,15 +256,17 @@ def test_a_request_of_vllm_is_found_by_its_own_id_and_by_the_response_s(tmp_path
 
 def test_calls_that_do_not_fit(tmp_path):
     path = write(tmp_path, vllm())
-    with pytest.raises(ValueError, match="format 'vlm' is unknown: did you mean 'vllm'"):
+    with pytest.raises(ValueError, match="format 'vlm' is unknown"):
         logs.read_log([path], "vlm")
-    with pytest.raises(ValueError, match="line 1: request '1' is not among the prompts"):
+    both = write(tmp_path, vllm(), bench(), name="both.jsonl")
+    assert logs.read_log([both], "vllm").format == "vllm"
+    with pytest.raises(ValueError, match="line 1, .*: request '1' is not among the prompts"):
         logs.read_log([path], domains={"a": "code"})
     for one in (path, write(tmp_path, vllm(SUMMARY), name="sums.jsonl")):
         with pytest.raises(ValueError, match="has totals only; leave --drafted out"):
             logs.read_log([one], drafted=4)
-    with pytest.raises(ValueError, match="empty.jsonl: no request with a target pass"):
-        logs.read_log([write(tmp_path, name="empty.jsonl")])
+    with pytest.raises(ValueError, match="sums.jsonl: nothing was drafted in other"):
+        logs.read_log([tmp_path / "sums.jsonl"], part="other")
 
 
 # ---- folders -------------------------------------------------------------------------------------
@@ -284,8 +292,8 @@ def test_a_folder_gives_the_log_back_and_holds_no_text(kind, tmp_path):
     folder = tmp_path / "new" / "log"
     logs.save(log, folder)
     assert equal(logs.read_folder(folder), log) and equal(logs.opened(folder), log)
-    table = "sums.parquet" if kind == "eagle" else "passes.parquet"
-    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", table]
+    tables = ["sums.parquet"] if kind == "eagle" else ["passes.parquet", "sums.parquet"]
+    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", *tables]
     assert [path.name for path in folder.parent.iterdir()] == ["log"]
     assert b"not kept" not in b"".join(path.read_bytes() for path in folder.iterdir())
 
@@ -355,8 +363,10 @@ def test_a_log_is_opened_from_a_file_with_options_or_from_a_folder_without(tmp_p
         logs.opened(tmp_path / "absent")
     with pytest.raises(runs.RunError, match="holds no log that this version"):
         logs.opened(ROOT / "data" / "traces" / "tiny" / "greedy")
-    for drafted in ("0", "four", "-1"):
-        with pytest.raises(ValueError, match="a whole number from 1, or heuristic, is needed"):
+    for drafted in ("0", "four", "-1", "1000"):
+        with pytest.raises(
+            ValueError, match="a whole number from 1 to 999, or heuristic, is needed"
+        ):
             logs.opened(path, drafted=drafted)
 
 
@@ -364,7 +374,7 @@ def test_a_log_is_opened_from_a_file_with_options_or_from_a_folder_without(tmp_p
     ("lines", "message"),
     [
         ([{"prompt_id": "a"}], "line 1: prompt_id and domain are needed"),
-        ([["a", "code"]], "entry 0: prompt_id and domain are needed"),
+        ([["a", "code"]], "line 1: prompt_id and domain are needed"),
         (
             [{"prompt_id": 1, "domain": "a"}, {"prompt_id": "1", "domain": "b"}],
             "line 2: '1' has two domains; keep one",
@@ -374,6 +384,11 @@ def test_a_log_is_opened_from_a_file_with_options_or_from_a_folder_without(tmp_p
 def test_prompts_that_do_not_fit_are_named_by_line(lines, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         logs.domains_of(write(tmp_path, *lines))
+
+
+def test_prompts_may_be_one_array_with_categories(tmp_path):
+    rows = [{"id": "a", "category": "code"}, {"task_id": 7, "domain": "math"}]
+    assert logs.domains_of(write(tmp_path, rows)) == {"a": "code", "7": "math"}
 
 
 # ---- the verb ------------------------------------------------------------------------------------
@@ -390,3 +405,31 @@ def test_the_verb_saves_a_log_and_says_what_it_holds(tmp_path, capsys):
     assert main(["log", str(path), *words]) == 0
     assert "--drafted" not in capsys.readouterr().out
     assert (logs.read_folder(out).passes["drafted"] == 4).all()
+
+
+def test_the_verb_says_what_intervals_are_about_and_what_a_log_decides(tmp_path, capsys):
+    def summary(*lines, **options):
+        words = [f"--{name}={value}" for name, value in options.items()]
+        path = write(tmp_path, *lines) if isinstance(lines[0], dict) else tmp_path / "server.log"
+        if isinstance(lines[0], str):
+            path.write_text("".join(lines), encoding="utf-8")
+        assert main(["log", str(path), "--out", str(tmp_path / "log"), "--force", *words]) == 0
+        return capsys.readouterr().out
+
+    said = summary(*(vllm(SUMMARY, name=f"r{i}") for i in range(6)))
+    assert "all requests: 2.00 [2.00, 2.00] (6 requests; 18 of 48 drafted tokens accepted)" in said
+    assert log_summary.NO_ORDER in said and logs.HIDDEN not in said
+    # one request needs two passes without a draft, and so the others may have some
+    said = summary(*(vllm(name=f"r{i}", tokens=9 if i == 0 else 7) for i in range(6)))
+    assert "all requests: 1.90 [" in said and logs.HIDDEN in said
+    said = summary(TOTALS["eagle"][0])
+    assert log_summary.TOTALS in said and "of 0 drafted" not in said
+    line = "SpecDecoding metrics: Mean acceptance length: 2.50, Accepted: 15 tokens, Drafted: 30 "
+    said = summary(*[line + "tokens, Per-position acceptance rate: 0.800, 0.500, 0.200\n"] * 27)
+    assert "9 line blocks, 270 target passes" in said and "which are not requests" in said
+    runs_of_file = {"runs": [{"k": k, "rows": [vllm(), vllm(name="a")]} for k in (1, 2)]}
+    assert "  rows: k: 1: 2.00 (2 requests; 6 of 16 drafted" in summary(runs_of_file)
+    assert "rows: k: 1" not in summary(runs_of_file, part="rows: k: 2")
+    said = summary({"label": "m", "k": 2, "accept_length": 2.5})
+    assert "  K = 2, m: 2.50 (1 setting)" in said
+    assert "all requests" not in said

@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from speclab.logs import atlas, logs
+from speclab.logs import atlas, logs, readers
 from speclab.logs.fetch import decompressed
 
 SMALL = dict.fromkeys(["run", "prompt_id", "domain"], "category") | {"turn": "int8"}
@@ -105,7 +105,7 @@ def categories() -> dict[str, str]:
 def texts_of(paths: list[Path]) -> Iterator[tuple[str, int, str]]:
     """(prompt_id, turn, text) of each answer that has counts per pass."""
     for path in paths:
-        for _, line in logs.lines_of(path):
+        for _, line in readers.parse_text(readers.text_of(path), path.name):
             choice = line["choices"][0]
             if "decoding_steps" in choice or "accept_lengths:" in choice:
                 for turn, text in enumerate(choice["turns"]):

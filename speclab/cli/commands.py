@@ -210,6 +210,7 @@ def _export(run, *, for_, c=None):
     from speclab.cli import export
     from speclab.cost import Costs
     from speclab.logs import log_gammas, logs
+    from speclab.logs.readers import SETTINGS
     from speclab.study import timing_runs
 
     if logs.is_log(run):
@@ -218,7 +219,8 @@ def _export(run, *, for_, c=None):
                 f"{run} is a log, which names no models: --c must name the cost of a draft pass in "
                 "target passes"
             )
-        passes = logs.read_folder(run).passes
+        log = logs.read_folder(run)
+        passes = None if log.about == SETTINGS else log.passes
         if reason := log_gammas.why_no_bounds(passes):
             raise ValueError(f"{run}: {reason}")
         gamma, said = log_gammas.gamma_to_try(passes, Costs.assumed(c))
@@ -293,38 +295,57 @@ def _decode(
 def _log(
     files,
     *,
-    out,
+    out=None,
     format_="",
     prompts=None,
     drafted="",
+    part="",
+    explain=False,
     force=False,
 ):
-    """Read the log of a server and save its acceptance as a folder.
+    """Read the log of a server and save its acceptance as a folder, or compare two logs.
 
-    Each of the FILES holds JSON lines (or is such a file as .gz) with what every request drafted
-    and accepted. data/engines/README.md describes the formats. The folder holds numbers, request
-    ids and domains, and no text.
+    Each of the FILES holds what was drafted and accepted: JSON, a table, the text that a server
+    prints, or its counters, plain or as .gz. data/engines/README.md describes the formats. The
+    folder holds numbers, request ids and domains, and no text.
+
+    Without --out two logs of the same prompts are compared. Each is a file, or such a folder.
 
     out: Folder for the log.
 
-    format: Format of the files: vllm, aiperf, sglang, spec-bench, eagle or speclab (default:
-    recognised).
+    format: Format of the files, if they hold several (default: recognised).
 
-    prompts: JSON lines with prompt_id and domain: the domain of each request.
+    prompts: JSON with the id and the domain of each request.
 
     drafted: Tokens per draft, if the files do not say it: a number, or heuristic, the schedule of
     transformers.
 
+    part: One run of a file with several, as the summary names it (default: each run is a domain).
+
+    explain: Say which known shape of low acceptance the (first) log looks like, and what to check.
+
     force: Replace the log in the folder --out.
     """
-    from speclab.logs import logs
+    from speclab.logs import logs, why
+    from speclab.logs.log_compare import compared_lines
     from speclab.logs.log_summary import summary_lines
 
+    if out is None:
+        if len(files) != 2:
+            raise ValueError("name --out for the log's folder, or two logs to compare them")
+        options = {"prompts": prompts or "", "kind": format_, "drafted": drafted, "part": part}
+        both = [logs.opened(file, **({} if file.is_dir() else options)) for file in files]
+        echo(*compared_lines(dict(zip(map(str, files), both, strict=True))))
+        if explain:
+            echo(*why.shape_lines(why.explain(*map(why.counts_of, both))))
+        return
     logs.refuse_folder(out, force)
     domains = logs.domains_of(prompts) if prompts else None
-    found = logs.read_log(files, format_, domains, drafted)
+    found = logs.read_log(files, format_, domains, drafted, part)
     logs.save(found, out, force)
     echo(*summary_lines(found, out))
+    if explain:
+        echo(*why.shape_lines(why.explain(why.counts_of(found))))
 
 
 # ---- the notebooks -------------------------------------------------------------------------------

@@ -11,12 +11,10 @@ kept).
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from speclab.logs import passes
 from speclab.logs.logs import HEURISTIC
-from speclab.logs.passes import Answer
 from speclab.place import ROOT
 from speclab.study.reading import near, read_yaml
 
@@ -62,26 +60,14 @@ def passes_of(run: str) -> pd.DataFrame:
         raise ValueError(f"the atlas has no run {run!r}: {near(run, table.index)}")
     if not table.loc[run, "has_passes"]:
         raise ValueError(f"the atlas has totals per answer for {run!r}, no passes")
-    rows = answers().query("run == @run")
+    rows = answers().query("run == @run").assign(drafted=None, before=0, plain=0, where="")
     longest = table.loc[run, "K"]
-    return passes.count_by_answer(
-        Answer(
-            str(row.prompt_id),
-            row.domain,
-            row.accepted,
-            _drafted(row.accepted, longest),
-            tokens=row.tokens,
-            turn=row.turn,
-        )
-        for row in rows.itertuples(index=False)
-    )
-
-
-def _drafted(accepted: np.ndarray, longest: int | str) -> np.ndarray | None:
-    """The most tokens that each pass could accept; None: unknown."""
     if longest == HEURISTIC:
-        return passes.heuristic_drafted(accepted)
-    return np.full(len(accepted), longest) if isinstance(longest, int) else None
+        rows["drafted"] = rows["accepted"].map(passes.heuristic_drafted)
+    elif isinstance(longest, int):
+        rows["drafted"] = rows["accepted"].map(lambda accepted: [longest] * len(accepted))
+    rows = rows.astype({"prompt_id": str, "domain": str})
+    return passes.count_by_answer(rows.reset_index(drop=True))
 
 
 def group_tasks(frame: pd.DataFrame) -> pd.DataFrame:

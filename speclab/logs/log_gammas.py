@@ -10,7 +10,7 @@ requests leaves open.
 The bounds of a longer draft are wide, so the highest lower bound is mostly the log's own gamma (in
 16 of 24 trials on a recorded run, up to 24 % slower than the fastest). Between its bounds a gamma
 has an estimate: what the log's passes accept at each depth, and beyond its last depth what they
-accept there (`_extrapolation`). A gamma is *known* by its lower bound and *to be tried* by its
+accept there (`bounded_speeds`). A gamma is *known* by its lower bound and *to be tried* by its
 estimate.
 
 Speed-ups are estimates: tokens per target pass divided by the cost of a block (`cost.Costs`).
@@ -18,6 +18,7 @@ Speed-ups are estimates: tokens per target pass divided by the cost of a block (
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,8 +29,7 @@ from speclab.estimates import BELOW, UNDEFINED, named
 from speclab.lab import choose
 from speclab.logs import passes
 from speclab.logs.passes import HITS, MISSES
-from speclab.plain import Array
-from speclab.score import POOLED, Estimator, divide
+from speclab.score import POOLED
 from speclab.stats import Draws
 
 PER_PASS = score.ratio_of("emitted", "blocks", "block_efficiency")
@@ -87,67 +87,45 @@ def bounded_speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Dr
 
     Gamma 0 is plain decoding, with speed-up 1. If the log's drafts have no fixed length, LOGGED is
     the log itself, at the lengths that it drafted; both bounds are equal, and the estimates are the
-    lower bounds. ValueError: as of `passes.trace_of`, and for a target pass that `costs` do not
-    reach.
+    lower bounds. Else an estimate has the log's tokens per target pass, less what it accepts below
+    gamma, or more by what a longer draft would: each further depth is accepted as often as the
+    log's last depth, if all tokens above were. ValueError: as of `passes.trace_of`, and for a
+    target pass that `costs` do not reach.
     """
     gammas, own = list(gammas), own_gamma(log)
-    questions = {}
+    cost_of = {gamma: costs.of_chain(gamma) for gamma in gammas}
+    # the bounds
+    questions: dict[Any, Any] = {}
     for unknown in (MISSES, HITS):
         sums = passes.sums_at(log, gammas, unknown)
-        for gamma, rows in sums.groupby("gamma"):
-            cost = rows["blocks"] * costs.of_chain(gamma)
-            questions[gamma, unknown] = rows.assign(cost=cost), SPEED
+        sums["cost"] = sums["blocks"] * sums["gamma"].map(cost_of)
+        questions |= {(gamma, unknown): (rows, SPEED) for gamma, rows in sums.groupby("gamma")}
     if own is None:
-        logged = log.assign(cost=costs.of_chain(log["drafted"].to_numpy()))
+        cost = costs.of_chain(log["drafted"].to_numpy())
+        logged = passes.sum_counts(log, cost=cost, emitted=log["emitted"])
         questions |= {(LOGGED, unknown): (logged, SPEED) for unknown in (MISSES, HITS)}
-    else:
-        counts = _counts(log, own)
-        for gamma in gammas:
-            estimator = _extrapolation(own, gamma, costs.of_chain(gamma))
-            questions[gamma, ESTIMATE] = counts, estimator
     draws = stats.jointly(questions)
+    plain = pd.DataFrame(1.0, *draws[gammas[0], MISSES].axes)
+    values = {(0, kind): plain for kind in (MISSES, HITS, ESTIMATE)} | draws.values
     if own is None:
-        lower = {(gamma, ESTIMATE): draws[gamma, MISSES] for gamma in (*gammas, LOGGED)}
-        draws = replace(draws, values=draws.values | lower)
-    any_draws = draws[gammas[0], MISSES]
-    plain = pd.DataFrame(1.0, any_draws.index, any_draws.columns)
-    of_plain = {(0, kind): plain for kind in (MISSES, HITS, ESTIMATE)}
-    return replace(draws, values=of_plain | draws.values)
-
-
-def _counts(log: pd.DataFrame, own: int) -> pd.DataFrame:
-    """What `_extrapolation` reads of each pass: emitted, blocks, reached (whether it reaches the
-    depth `own`), and accepted_1 to accepted_`own`.
-    """
-    above = log["accepted"] >= own - 1
-    counts = {
-        "emitted": log["emitted"],
-        "blocks": 1,
-        "reached": above & (np.minimum(log["drafted"], log["remaining"]) >= own),
-    }
-    counts |= {f"accepted_{depth}": log["accepted"] >= depth for depth in range(1, own + 1)}
-    return log[passes.REQUEST].assign(**counts)
-
-
-def _extrapolation(own: int, gamma: int, cost: float) -> Estimator:
-    """Estimated speed-up of `gamma` from a log of drafts of `own` tokens: tokens per target pass of
-    the log, less what it accepts below gamma, or more by what a longer draft would. Each further
-    depth is accepted as often as the log's last depth, if all tokens above were.
-    """
-
-    def columns(counts: pd.DataFrame) -> Array:
-        numbers: Array = counts.drop(columns=passes.REQUEST).to_numpy(float)
-        return numbers
-
-    def value(totals: Array) -> Array:
-        emitted, blocks, reached = np.moveaxis(totals[..., :3], -1, 0)
-        accepted = totals[..., 3:]  # by depth
-        again = np.nan_to_num(divide(accepted[..., -1], reached))
+        values |= {(gamma, ESTIMATE): draws[gamma, MISSES] for gamma in (*gammas, LOGGED)}
+        return replace(draws, values=values)
+    # the estimates, on the same resampled requests
+    depths = range(1, own + 1)
+    reached = np.minimum(log["drafted"], log["remaining"]) >= own
+    reached &= log["accepted"] >= own - 1
+    by_depth = {str(depth): log["accepted"] >= depth for depth in depths}
+    counts = passes.sum_counts(log, emitted=log["emitted"], blocks=1, reached=reached, **by_depth)
+    ratios: dict[Any, Any] = {depth: score.ratio_of(str(depth), "blocks") for depth in depths}
+    ratios |= {"tokens": PER_PASS, "last": score.ratio_of(str(own), "reached")}
+    parts = stats.jointly({name: (counts, ratio) for name, ratio in ratios.items()})
+    again = parts["last"].fillna(0)
+    for gamma, cost in cost_of.items():
         deeper = sum(again**more for more in range(1, gamma - own + 1))
-        tokens = emitted - accepted[..., gamma:].sum(axis=-1) + accepted[..., -1] * deeper
-        return divide(tokens, blocks)[..., None] / cost
-
-    return Estimator("speed-up", columns, value)
+        tokens = parts["tokens"] + parts[own] * deeper
+        below = sum(parts[depth] for depth in depths[gamma:])
+        values[gamma, ESTIMATE] = (tokens - below) / cost
+    return replace(draws, values=values)
 
 
 def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:

@@ -12,26 +12,48 @@ from speclab.lab.choose import choose_for_all
 from speclab.logs import logs
 from speclab.logs.log_gammas import PER_PASS
 from speclab.logs.logs import Log
+from speclab.logs.readers import LINES, REQUESTS, SETTINGS
 from speclab.score import ALL, POOLED
 from speclab.stats import RESAMPLES, by_domain
 
 EVERY = "all requests"
+# what the intervals of a log are about
+INTERVALS = {
+    REQUESTS: "Tokens per target pass, with 95 % intervals over requests:",
+    LINES: "Tokens per target pass with a draft. The 95 % intervals are over blocks of "
+    "neighbouring lines, which are not requests:",
+    SETTINGS: "Tokens per target pass of each setting, without intervals:",
+}
+NO_ORDER = (
+    "The log has no order of the passes. It decides acceptance by depth, and bounds for another "
+    "gamma where the lengths of the drafts are known. It says nothing along an answer."
+)
+TOTALS = "The log has totals only, so nothing is known by depth."
+NO_LENGTHS = "The log does not say how long the drafts were; name it with --drafted."
 
 
 def summary_lines(log: Log, folder: Path) -> list[str]:
     """The summary of a log that was saved in `folder`."""
     blocks = int(log.sums["blocks"].sum())
-    size = f"{counted(log.requests, 'request')}, {counted(blocks, 'target pass')}"
+    size = f"{counted(log.requests, log.about)}, {counted(blocks, 'target pass')}"
     lines = [f"{folder} holds a log in the format {log.format}: {size}."]
-    lines.append("Tokens per target pass, with 95 % intervals over requests:")
+    lines += [*log.notes, INTERVALS[log.about]]
+    counts = log.sums.groupby("domain")[["accepted", "drafted"]].sum()
+    counts.loc[EVERY] = counts.sum()
     rows = tokens_per_pass(log.sums, logs.resamples(log)).frame
+    if log.about == SETTINGS:
+        rows = rows.head(-1)
     for row in (rows if len(rows) > 2 else rows.tail(1)).itertuples():  # of one domain only EVERY
         number = cell(row.estimate, row.low, row.high, 2)
-        lines.append(f"  {row.domain}: {number} ({counted(row.n_prompts, 'request')})")
+        accepted, drafted = counts.loc[row.domain]
+        share = f"; {accepted:,.0f} of {drafted:,.0f} drafted tokens accepted" if drafted else ""
+        lines.append(f"  {row.domain}: {number} ({counted(row.n_prompts, log.about)}{share})")
     if log.passes is None:
-        lines.append("The log has totals per request only, so nothing is known by depth.")
+        lines.append(TOTALS)
+    elif "blocks" in log.passes:
+        lines.append(NO_ORDER)
     elif log.passes["drafted"].isna().any():
-        lines.append("The log does not say how long the drafts were; name it with --drafted.")
+        lines.append(NO_LENGTHS)
     place, page = shlex.quote(f"log={folder.resolve()}"), shlex.quote(f"{folder}-page")
     study = f"python -m speclab reproduce --notebook 14_your_log --parameter {place} --out {page}"
     return [*lines, f"To study the log, run `{study}`."]

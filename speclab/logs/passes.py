@@ -5,6 +5,10 @@ conversation), step (0 for an answer's first pass), start (tokens of the answer 
 remaining (tokens of the answer from `start` to its end), drafted (draft tokens that the target
 verified), accepted and emitted. The rows of an answer are together and in order.
 
+A log without the order of its passes has a row per kind of pass of an answer, with `blocks`, how
+many passes it stands for; `remaining` are all tokens that the answer's passes emit, and `emitted`
+is a mean.
+
 A pass emits its accepted tokens and one token of the target, but no token after the end of the
 answer. Servers count accepted tokens before they check for the end, so the last pass of an answer
 may report more accepted tokens than the answer has; `count_by_answer` cuts them.
@@ -14,6 +18,7 @@ may report more accepted tokens than the answer has; `count_by_answer` cuts them
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,85 +31,89 @@ COLUMNS += ["drafted", "accepted", "emitted"]
 REQUEST = ["prompt_id", "domain"]  # a request; its turns count together
 MISSES, HITS = "misses", "hits"  # what an unknown position is taken for: the lower, the upper bound
 SUMS = ["blocks", "drafted", "accepted", "emitted"]
+LONGEST = 1_000  # tokens of a draft
 FIRST, MORE = 5, 2  # the heuristic schedule of transformers: 5 at first, 2 more after a success
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The passes of one answer, as a log reports them.
+    """What a log says of one answer, of some lines of a server, or of one setting.
 
     accepted: draft tokens that each pass accepted; drafted: draft tokens that each pass verified
     (None: the log does not say). tokens: length of the answer (None: all tokens that its passes
     emit); before: its tokens before the first pass (1 where the prompt's own pass gives the first
-    token). plain: further passes that had no draft, whose position the log does not say. where: the
-    file and the line, for messages.
+    token). plain: further passes that had no draft, whose position the log does not say. context:
+    tokens of the prompt (NaN: the log does not say). part, where: the run in the file, and the file
+    and the line, for messages.
+
+    If the log does not give the order of the passes, `totals` has the answer's SUMS, and accepted
+    and drafted have one entry per kind of pass, `blocks` how many passes are of it. They are empty
+    if the log has totals only.
     """
 
     prompt_id: str
     domain: str
-    accepted: Sequence[int]
-    drafted: Sequence[int] | None
+    accepted: Sequence[float]
+    drafted: Sequence[float] | None = None
     tokens: int | None = None
     turn: int = 0
     before: int = 0
     plain: int = 0
     where: str = ""
+    part: str = ""
+    context: float = np.nan
+    blocks: Sequence[float] = ()
+    totals: Sequence[float] = ()
 
-    @property
-    def has_passes(self) -> bool:
-        """Whether the answer took a target pass after the prompt's own."""
-        return len(self.accepted) + self.plain > 0
 
-
-def count_by_answer(answers: Iterable[Answer]) -> pd.DataFrame:
-    """The passes of answers; `drafted` is NaN where a log does not say it. ValueError names the
-    answer: no pass, lists of unequal length, more accepted than drafted, or a pass after the end of
-    the answer.
+def count_by_answer(answers: Sequence[Answer] | pd.DataFrame) -> pd.DataFrame:
+    """The passes of answers, or of a frame of their fields; `drafted` is NaN where a log does not
+    say it. ValueError names the answer: no pass, lists of unequal length, more accepted than
+    drafted, or a pass after the end of the answer.
     """
-    facts, parts = [], []
-    for answer in answers:
-        accepted = list(answer.accepted)
-        drafted: list[float] = [np.nan] * len(accepted)
-        if answer.drafted is not None:
-            drafted = list(answer.drafted)
-        if len(drafted) != len(accepted) or not answer.has_passes:
+    table = pd.DataFrame(answers)
+    kept, tried = [], []
+    for answer in table.itertuples():
+        accepted, drafted = answer.accepted, answer.drafted
+        if drafted is None:
+            drafted = [np.nan] * len(accepted)
+        if len(drafted) != len(accepted) or not len(accepted) + answer.plain:
             raise ValueError(
                 f"{answer.where}request {answer.prompt_id!r}: {len(accepted)} passes by its "
                 f"accepted tokens and {len(drafted)} by its drafted tokens; one entry per pass is "
                 "needed in both"
             )
-        facts.append(vars(answer))
-        no_draft = [0] * answer.plain  # these passes are last
-        parts.append(([*accepted, *no_draft], [*drafted, *no_draft]))
-    frame = pd.DataFrame(facts).drop(columns=["accepted", "drafted", "plain"])
-    frame = frame.loc[frame.index.repeat([len(accepted) for accepted, _ in parts])]
-    kept, tried = (np.concatenate(lists) for lists in zip(*parts, strict=True))
+        no_draft = np.zeros(answer.plain, "int32")  # these passes are last
+        kept.append(np.append(np.asarray(accepted, "int32"), no_draft))
+        tried.append(np.append(drafted, no_draft))
+    table = table.astype({"turn": "int32", "before": "int32", "tokens": float})
+    number = table.index.repeat([len(accepted) for accepted in kept])
+    rows = table.reindex(number)
     # a pass begins after what the earlier passes of its answer emitted
-    whole = pd.Series(kept + 1, frame.index)
+    whole = pd.Series(np.concatenate(kept) + 1, number)
     of_answer = whole.groupby(level=0)
-    start = of_answer.cumsum() - whole + frame["before"]
-    tokens = frame["tokens"].astype(float).fillna(of_answer.transform("sum") + frame["before"])
-    frame = frame.assign(
-        step=of_answer.cumcount(),
+    start = of_answer.cumsum() - whole + rows["before"]
+    tokens = rows["tokens"].fillna(of_answer.transform("sum") + rows["before"])
+    remaining = tokens.astype("int32") - start
+    # the end of an answer cuts its last pass short
+    frame = rows[[*REQUEST, "turn"]].assign(
+        step=of_answer.cumcount().astype("int32"),
         start=start,
-        remaining=tokens.astype(int) - start,
-        drafted=tried,
-        accepted=kept,
+        remaining=remaining,
+        drafted=np.concatenate(tried),
+        accepted=np.minimum(whole - 1, remaining),
+        emitted=np.minimum(whole, remaining),
     )
-    wrong = (kept > tried) | (frame["remaining"] < 1)
+    wrong = (whole - 1 > frame["drafted"]) | (remaining < 1)
     if wrong.any():
         row = frame[wrong].iloc[0]
         raise ValueError(
-            f"{row.where}request {row.prompt_id!r}: pass {row.step} accepts {row.accepted} of "
-            f"{row.drafted:.0f} drafted tokens, and begins at token {row.start} of "
-            f"{row.start + row.remaining}; it accepts at most what it drafts, before the end"
+            f"{table['where'][row.name]}request {row.prompt_id!r}: pass {row.step} accepts "
+            f"{whole[wrong].iloc[0] - 1} of {row.drafted:.0f} drafted tokens, and begins at token "
+            f"{row.start} of {row.start + row.remaining}; it accepts at most what it drafts, "
+            "before the end"
         )
-    # the end of an answer cuts its last pass short
-    counts = {"accepted": kept, "emitted": whole}
-    cut = {name: np.minimum(values, frame["remaining"]) for name, values in counts.items()}
-    frame = frame.assign(**cut)[COLUMNS].reset_index(drop=True)
-    whole_numbers = frame.select_dtypes("integer").columns
-    return frame.astype(dict.fromkeys(whole_numbers, "int32"))
+    return frame.reset_index(drop=True)
 
 
 def passes_of_replay(blocks: pd.DataFrame) -> pd.DataFrame:
@@ -122,6 +131,16 @@ def sums_by_request(passes: pd.DataFrame) -> pd.DataFrame:
     return by_request[SUMS].sum(min_count=1).reset_index()
 
 
+def sum_counts(passes: pd.DataFrame, /, **counts: Any) -> pd.DataFrame:
+    """Counts of each row's passes, summed by request: REQUEST, then the counts by their names. A
+    row stands for `blocks` passes, if there is this column.
+    """
+    blocks = passes.get("blocks", 1)
+    weighted = {name: count * blocks for name, count in counts.items()}
+    rows = passes[REQUEST].assign(**weighted)
+    return rows.groupby(REQUEST, sort=False, observed=True).sum().reset_index()
+
+
 def depth_counts(passes: pd.DataFrame, depth: int) -> pd.DataFrame:
     """Passes of each request at a depth: prompt_id, domain, passes (all), reached (the target
     accepted all tokens above, the draft has a token here and the answer goes on) and accepted.
@@ -133,8 +152,7 @@ def depth_counts(passes: pd.DataFrame, depth: int) -> pd.DataFrame:
     goes_on = passes["remaining"] >= depth
     accepted = passes["accepted"] >= depth
     reached = ~is_short & above & goes_on
-    flags = passes[REQUEST].assign(passes=1, reached=reached, accepted=accepted)
-    return flags.groupby(REQUEST, sort=False, observed=True).sum().reset_index()
+    return sum_counts(passes, passes=1, reached=reached, accepted=accepted)
 
 
 # ---- another gamma -------------------------------------------------------------------------------
@@ -152,19 +170,12 @@ def trace_of(passes: pd.DataFrame, unknown: str) -> pd.DataFrame:
     rows = passes.loc[passes.index.repeat(passes["emitted"])]
     ahead = rows.groupby(level=0).cumcount()
     is_hit = ahead < rows["accepted"]
-    is_known = is_hit | (rows["accepted"] < rows["drafted"])
-    is_miss = ~is_hit & (is_known | (unknown == MISSES))
+    ends = (rows["accepted"] < rows["drafted"]) | (unknown == MISSES)
+    is_miss = ~is_hit & ends
     answer = rows["prompt_id"].astype(str) + _BETWEEN + rows["turn"].astype(str)
     position = rows.groupby(answer.to_numpy(), sort=False).cumcount()
-    frame = pd.DataFrame(
-        {
-            "prompt_id": answer,
-            "domain": rows["domain"],
-            "position": position,
-            "draft_rank": is_miss.astype("int64"),
-        }
-    )
-    return frame.reset_index(drop=True)
+    trace = rows[["domain"]].assign(prompt_id=answer, position=position, draft_rank=is_miss * 1)
+    return trace.reset_index(drop=True)
 
 
 _BETWEEN = "\N{UNIT SEPARATOR}"  # of a prompt's name and its turn
@@ -174,10 +185,36 @@ def sums_at(passes: pd.DataFrame, gammas: Iterable[int], unknown: str) -> pd.Dat
     """`replay.chain_sums` of other gammas by prompt: a lower bound of tokens per pass if unknown
     positions are MISSES, an upper bound if they are HITS. Conditions as of `trace_of`.
     """
+    if "blocks" in passes:
+        parts = {gamma: sums_without_order(passes, gamma, unknown) for gamma in gammas}
+        return pd.concat(parts, names=["gamma"]).reset_index(level=0)
     sums = replay.chain_sums(trace_of(passes, unknown), gammas)
     prompt = sums["prompt_id"].str.partition(_BETWEEN)[0]
     by = ["gamma", "prompt_id", "domain"]
     return sums.assign(prompt_id=prompt).groupby(by, sort=False).sum().reset_index()
+
+
+def sums_without_order(passes: pd.DataFrame, gamma: int, unknown: str) -> pd.DataFrame:
+    """`sums_at` for one gamma, from rows that stand for several passes (`blocks`) in any order.
+
+    A pass that accepts a of k tokens is a run of a hits and, if a < k, a miss. With gamma it takes
+    ceil((a + 1) / (gamma + 1)) blocks, and the next pass begins a block. After a = k the token is
+    unknown. As MISSES every pass ends a block, as with the order. As HITS a full pass may go on
+    into the next one, unless gamma + 1 divides k + 1, so it adds no block. A block holds gamma + 1
+    tokens at most. Tokens past the end of an answer, which vLLM counts, are in one pass.
+    """
+    size = gamma + 1
+    blocks = -(-(passes["accepted"] + 1) // size)
+    longest = blocks.max()
+    if unknown == HITS:
+        is_full = passes["accepted"] == passes["drafted"]
+        blocks *= ~is_full | ((passes["drafted"] + 1) % size == 0)
+    tokens = passes["accepted"] + 1
+    sums = sum_counts(passes, blocks=blocks, emitted=passes["emitted"], tokens=tokens).round(6)
+    if unknown == HITS:
+        fewest = sums["blocks"] - (longest - 1) * (sums["tokens"] > sums["emitted"])
+        sums["blocks"] = np.maximum(fewest, np.ceil(sums["emitted"] / size))
+    return sums.drop(columns="tokens")
 
 
 def heuristic_drafted(accepted: Sequence[int]) -> Array:
