@@ -26,24 +26,32 @@ def compare(tmp_path, monkeypatch, capsys):
     """Call the verb with two logs: its status, and what it says."""
     monkeypatch.chdir(tmp_path)
 
-    def call(one, other, names=("a.jsonl", "b.jsonl")):
-        for name, text in zip(names, (one, other), strict=True):
+    def call(*texts):
+        for name, text in zip(("a.jsonl", "b.jsonl"), texts, strict=True):
             (tmp_path / name).write_text(text)
-        status = main(["log", *names])
-        return status, "".join(capsys.readouterr())
+        return main(["log", "a.jsonl", "b.jsonl"]), "".join(capsys.readouterr())
 
     return call
 
 
+# 6 tokens in 3 passes against 9; no prompt differs from another, so intervals have no width
+PAIRED = [
+    "5 prompts are in both logs: a.jsonl, b.jsonl",
+    ": 2.00, 3.00, 1.00 [1.00, 1.00]\n",
+    " depth 1, if all above were: 0.67, 1.00, 0.33 [0.33, 0.33]\n",
+    " depth 2, if all above were: 0.50, 0.67, 0.17 [0.17, 0.17]\n",
+    "b.jsonl has more in 5 prompts and less in 0. They differ most in 'r0': 2.00, 3.00.",
+    "answer differs in 5 prompts",
+    "prompt differs in 5 prompts",
+    "a.jsonl: format speclab, tokens per draft: 3",
+]
+
+
 def test_a_paired_difference_by_hand(compare):
-    one, other = lines_of([2, 0, 1]), lines_of([3, 1, 2], [*NAMES[:5], "x"], prompt_tokens=9)
-    # 6 tokens in 3 passes against 9; no prompt differs from another, so the interval has no width
-    assert compare(one, other) == (
-        0,
-        """\
-5 prompts are in both logs: a.jsonl, b.jsonl, difference.
-""",
-    )
+    one = lines_of([2, 0, 1], prompt_tokens=8)
+    status, said = compare(one, lines_of([3, 1, 2], [*NAMES[:5], "x"], prompt_tokens=9))
+    assert status == 0 and not [words for words in PAIRED if words not in said]
+    assert said.count("depth") == 2  # the first log accepts no third token
 
 
 def test_the_interval_is_paired(compare):
@@ -71,9 +79,9 @@ def test_what_cannot_be_compared(compare, capsys):
     assert "name --out for the log's folder, or two logs" in capsys.readouterr().err
 
 
-def test_a_folder_is_compared_with_a_file(compare, tmp_path, capsys):
+def test_a_folder_is_compared_with_a_file(compare, capsys):
     compare(lines_of([1]), lines_of([2]))
-    assert main(["log", "a.jsonl", "--out", "a"]) == 0
     capsys.readouterr()
-    assert main(["log", "a", "b.jsonl"]) == 0
+    for words in (["a.jsonl", "--out", "a"], ["a", "b.jsonl"]):
+        assert main(["log", *words]) == 0
     assert "2.00, 3.00, 1.00 [1.00, 1.00]" in capsys.readouterr().out

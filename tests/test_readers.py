@@ -108,9 +108,9 @@ def test_an_example_by_hand(name, ending, tmp_path):
 
 @pytest.mark.parametrize("name", [*EXAMPLES][:4])
 def test_the_order_of_the_passes(name):
-    frame = logs.read_log([DATA / name]).passes
-    assert frame["accepted"].tolist() == [2, 0, 1] and frame["emitted"].tolist() == [3, 1, 2]
-    assert frame["turn"].tolist() == [0, 0, name == "spec-bench.jsonl"]
+    frame = logs.read_log([DATA / name]).passes[["turn", "accepted", "emitted"]]
+    last = name == "spec-bench.jsonl"
+    assert frame.to_numpy().tolist() == [[0, 2, 3], [0, 0, 1], [last, 1, 2]]
 
 
 CHANGED = [
