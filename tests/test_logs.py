@@ -25,7 +25,7 @@ PASSES, TOTALS = logs.opened(DATA / "vllm.jsonl"), logs.opened(DATA / "eagle.jso
         ("sglang.json", {"drafted": 4}, "has totals only; leave --drafted out"),
         *(
             ("spec-bench.jsonl", {"drafted": drafted}, "a whole number from 1 to 999, or heuristic")
-            for drafted in ("0", "four", "-1", "1000")
+            for drafted in ("0", "four", "1000")
         ),
         (
             "runs.json",
