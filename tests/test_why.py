@@ -1,7 +1,5 @@
 """Why is acceptance low? Each shape is named on a planted fault, and healthy logs are silent."""
 
-import gzip
-import json
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +13,6 @@ import pytest
 from speclab import replay
 from speclab.__main__ import main
 from speclab.logs import atlas, logs, passes, why
-from speclab.logs.readers import REQUESTS
 from speclab.logs.why import BREAK, EXACT, FALL, FEW_TOKENS, LOW, NO_TOKEN, ONE_TOKEN, SMALL_K
 from speclab.study.profiles import ROOT
 from speclab.study.runs import load_run
@@ -26,21 +23,18 @@ SAMPLED = ["sampled", "sampled-seed-1", "sampled-seed-2"]
 SHARED = ROOT.parent / "shared" / "public_logs"
 
 
-def counts(frame, context=None):
-    """Counts of passes; context: tokens of each prompt."""
-    sums = passes.sums_by_request(frame)
-    if context is not None:
-        sums = sums.assign(context=sums["prompt_id"].map(context))
-    return why.counts_of(logs.Log("speclab", REQUESTS, frame, sums, {}, []))
-
-
 @cache
 def recorded(fault):
-    """Counts of a log of `data.logs.plant_faults`, with its prompts' tokens."""
-    file = LOG.parent / "faults" / f"{fault}.jsonl.gz"
-    rows = map(json.loads, gzip.decompress(file.read_bytes()).splitlines())
-    context = {row["prompt_id"]: row["prompt_tokens"] for row in rows}
-    return counts(logs.opened(file).passes, context)
+    """Counts of a log of `data.logs.plant_faults`."""
+    return why.counts_of(logs.opened(LOG.parent / "faults" / f"{fault}.jsonl.gz"))
+
+
+def counts(frame, context=()):
+    """Counts of passes. context: tokens of each prompt, by its name."""
+    sums = passes.sums_by_request(frame)
+    if len(context):
+        sums["context"] = sums["prompt_id"].map(context)
+    return why.counts_of(logs.Log("speclab", "request", frame, sums, {}, []))
 
 
 @cache
@@ -48,7 +42,7 @@ def trace_of(name):
     return load_run(TRACES / name).trace
 
 
-def replayed(trace, gamma, context=None):
+def replayed(trace, gamma, context=()):
     return counts(passes.passes_of_replay(replay.replay(trace, gamma)), context)
 
 
