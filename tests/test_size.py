@@ -13,12 +13,12 @@ from speclab.study.profiles import ROOT
 # thousands of nodes, 3 % above what was reached; to raise one on purpose, change it in a commit
 # that says what for
 LIMITS = {
-    "speclab/**/*.py": 69.6,
+    "speclab/**/*.py": 75.0,
     "speclab/*.py": 15.8,
-    "tests/*.py": 105.8,
+    "tests/*.py": 108.5,
     "tests/tools/*.py": 9.2,
 }
-MEAN_STATEMENT = 8.9  # nodes of a simple statement, 3 % above what was reached
+MEAN_STATEMENT = 8.8  # nodes of a simple statement, 3 % above what was reached
 
 
 def size(tree):
