@@ -128,7 +128,7 @@ COMMANDS = {
         "--profile twice.yaml": "'seed' occurs twice",
     },
     "log prompts.jsonl --out new": {
-        "": "prompts.jsonl, line 1: no format fits",
+        "": "prompts.jsonl: no counts of drafts to read",
         "nowhere.jsonl": "nowhere.jsonl",
         "--out empty": "empty exists already",
         "--out prompts.jsonl --force": "holds something other than a log",
