@@ -481,7 +481,7 @@ if not reason and len(judged) > 1:
     )
 
 # %% [markdown]
-# ## 6. The options for your server
+# ## 7. The options for your server
 # These lines make a server draft the gamma to try. A log names no models, so TARGET and DRAFT stand
 # for yours. For other engines use `python -m speclab export FOLDER --for ENGINE --c 0.05` with the
 # folder of a log.

@@ -76,7 +76,7 @@ def test_what_cannot_be_compared(compare, capsys):
     status, said = compare(lines_of([1]), lines_of([1], ["x"]))
     assert status == 2 and "a.jsonl and b.jsonl have no request of the same name" in said
     assert main(["log", str(DATA / "vllm.jsonl")]) == 2
-    assert "name --out for the log's folder, or two logs" in capsys.readouterr().err
+    assert "name --out for the folder of one log, or two logs" in capsys.readouterr().err
 
 
 def test_a_folder_is_compared_with_a_file(compare, capsys):

@@ -30,7 +30,7 @@ PASSES, TOTALS = logs.opened(DATA / "vllm.jsonl"), logs.opened(DATA / "eagle.jso
         (
             "runs.json",
             {"part": "records: method: none"},
-            "nothing was drafted in .*; runs: records",
+            "nothing was drafted; runs: records",
         ),
         ("vllm.jsonl", {"prompts": BENCH}, "line 1, .*: request 'a' is not among the prompts"),
         ("absent", {}, "does not exist; name a log file"),

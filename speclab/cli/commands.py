@@ -332,7 +332,7 @@ def _log(
 
     if out is None:
         if len(files) != 2:
-            raise ValueError("name --out for the log's folder, or two logs to compare them")
+            raise ValueError("name --out for the folder of one log, or two logs to compare them")
         options = {"prompts": prompts or "", "kind": format_, "drafted": drafted, "part": part}
         both = [logs.opened(file, **({} if file.is_dir() else options)) for file in files]
         echo(*compared_lines(dict(zip(map(str, files), both, strict=True))))

@@ -35,7 +35,9 @@ NO_LENGTHS = "The log does not say how long the drafts were; name it with --draf
 def summary_lines(log: Log, folder: Path) -> list[str]:
     """The summary of a log that was saved in `folder`."""
     blocks = int(log.sums["blocks"].sum())
-    size = f"{counted(log.requests, log.about)}, {counted(blocks, 'target pass')}"
+    size = counted(log.requests, log.about)
+    if log.about != SETTINGS:  # of which each is one number
+        size += f", {counted(blocks, 'target pass')}"
     lines = [f"{folder} holds a log in the format {log.format}: {size}."]
     lines += [*log.notes, INTERVALS[log.about]]
     counts = log.sums.groupby("domain")[["accepted", "drafted"]].sum()
@@ -43,7 +45,9 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
     rows = tokens_per_pass(log.sums, logs.resamples(log)).frame
     if log.about == SETTINGS:
         rows = rows.head(-1)
-    for row in (rows if len(rows) > 2 else rows.tail(1)).itertuples():  # of one domain only EVERY
+    elif len(rows) == 2:  # of one domain only EVERY
+        rows = rows.tail(1)
+    for row in rows.itertuples():
         number = cell(row.estimate, row.low, row.high, 2)
         accepted, drafted = counts.loc[row.domain]
         share = f"; {accepted:,.0f} of {drafted:,.0f} drafted tokens accepted" if drafted else ""

@@ -137,7 +137,10 @@ def read_log(
     runs = [run for run in table["part"][is_drafting].unique() if part in ("", run)]
     if not runs:
         every = ", ".join(table["part"].unique())
-        raise ValueError(f"{names}: nothing was drafted in {part or 'it'}; runs: {every}")
+        reason = "nothing was drafted"
+        if part and part not in {*table["part"]}:
+            reason = f"there is no run {part!r}"
+        raise ValueError(f"{names}: {reason}; runs: {every}")
     table = table[table["part"].isin(runs)].reset_index(drop=True)
     if len(runs) > 1:
         notes.append("Each run is a domain, and the last number mixes them; --part names one run.")

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from io import BytesIO, StringIO
 from itertools import islice, pairwise
+from json import JSONDecodeError
 from math import isnan, nan, remainder
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -214,6 +215,10 @@ def answers_of(found: Found) -> list[Answer]:
         name = str(counts.name or f"{found.path}, {found.place}".removeprefix(", "))
         domain = str(counts.domain or UNKNOWN)
         if ABOUT[found.format] == SETTINGS:
+            if counts.mean < 1 or counts.mean > counts.length + 1:
+                raise ValueError(
+                    f"{counts.mean:g} tokens per pass: it is at least 1, and at most K + 1"
+                )
             name = f"K = {counts.length:.0f}, {name}".removeprefix("K = nan, ")
             name = domain = name[:LONGEST_NAME]
         request = {"prompt_id": PREFIX.sub("", name), "domain": domain}
@@ -252,6 +257,10 @@ def read_request(counts: Counts, request: Facts) -> Iterator[Answer]:
     # a mean alone stands for one pass
     drafts = known(drafts, emitted - accepted, 1 if isnan(counts.accepted) else nan)
     emitted = known(emitted, accepted + drafts)
+    if accepted > counts.drafted:
+        raise ValueError(
+            f"{accepted:,.0f} of {counts.drafted:,.0f} drafted tokens are accepted: at most all are"
+        )
     if not accepted + drafts + emitted > 0:
         return
     most = known(counts.drafted, accepted)
@@ -410,8 +419,10 @@ def find_scrapes(text: str, names: str) -> Iterator[Found]:
     for (name, _), values in series.items():
         before = values[0] if len(values) > 1 else 0
         total[name] += values[-1] - before
-    if series:
-        drafts = total["num_drafts"] or nan
+    if any(number < 0 for number in total.values()):
+        raise ValueError(f"{names}: a counter fell, so the server began again between the scrapes")
+    if total["num_drafts"]:
+        drafts = total["num_drafts"]
         positions = [place for place in map(str, range(LONGEST)) if place in total]
         total["per_pos"] = [total[place] / drafts for place in positions]
         yield Found("prometheus", total, names)
@@ -436,7 +447,9 @@ def text_of(path: Path) -> str:
             raise ValueError(f"it has more than {LONGEST_TEXT:,} bytes")
         return content.decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise ValueError(f"{path.name} is damaged or cannot be read ({error})") from None
+        raise ValueError(
+            f"{path.name} cannot be read ({error}); a log is text in UTF-8, plain or as .gz"
+        ) from None
 
 
 def parse_text(text: str, name: str) -> Iterator[tuple[str, Any]]:
@@ -457,8 +470,12 @@ def parse_text(text: str, name: str) -> Iterator[tuple[str, Any]]:
             before, place = start, f"{name}, line {line}"
             try:
                 value, end = JSON.raw_decode(text, start)
-            except (ValueError, RecursionError) as error:
+            except JSONDecodeError as error:
                 raise ValueError(f"{place}: no JSON ({error}); get the file again") from None
+            except RecursionError:
+                raise ValueError(f"{place}: the JSON is nested too deep") from None
+            except ValueError as error:
+                raise ValueError(f"{place}: no JSON ({error})") from None
             yield place, value
 
 
@@ -473,6 +490,9 @@ def rows_of_table(text: str, name: str) -> Iterator[tuple[str, Facts]]:
     if lengths.shape[1] == 2:
         table = table.assign(accepted=lengths["accept_length"], drafted=lengths["candidate_length"])
     if "accepted" in table and "drafted" in table:
+        is_missing = table[["accepted", "drafted"]].isna().any(axis=1)
+        if is_missing.any():
+            raise ValueError(f"{name}, row {is_missing.idxmax() + 1}: a count is missing")
         # the steps of an answer rise
         answer = (table.get("step", table.index.to_series()).diff() <= 0).cumsum()
         table = table.groupby(answer)[["accepted", "drafted"]].agg(list).add_prefix("per_step_")
@@ -488,12 +508,13 @@ def find_all(paths: Sequence[Path], length: str = "") -> Iterator[Found]:
     rest = ""
     for path in paths:
         text = text_of(path)
+        if not text.strip():
+            raise ValueError(f"{path.name} is empty")
         found = []
         for place, value in parse_text(text, path.name):
             objects = [*find_objects(value, place)] if isinstance(value, NESTED) else []
-            found += objects or [
-                Found("", value if isinstance(value, dict) else {brief(value): 0}, place)
-            ]
+            names = value if isinstance(value, dict) else {type(value).__name__: value}
+            found += objects or [Found("", names, place)]
         if not any(one.format for one in found):
             lines = [*find_lines(text, path.name, length)]
             rest += "" if lines else text
