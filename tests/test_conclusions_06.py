@@ -43,7 +43,7 @@ UP, DOWN, OPEN, NONE = ((word,) * 2 for word in ("above", "below", "inconclusive
 @pytest.mark.parametrize(
     ("entropy", "hit", "size", "said"),
     [
-        (UP, UP, 0.3, "Yes. B has the highest entropy. Its acceptance is 30 points above the mean"),
+        (UP, UP, 0.3, "Yes. B has the highest entropy. Its acceptance is 30 points above the"),
         (UP, DOWN, -0.3, "No. B has the highest entropy. Its acceptance is 30 points below the"),
         (UP, OPEN, 0.01, "It is open. B has the highest entropy. Its acceptance is 1 point above"),
         (OPEN, OPEN, -0.001, "It is open. B may have the highest entropy. Its acceptance is less"),
