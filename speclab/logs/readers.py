@@ -510,14 +510,16 @@ def find_all(paths: Sequence[Path], length: str = "") -> Iterator[Found]:
         text = text_of(path)
         if not text.strip():
             raise ValueError(f"{path.name} is empty")
-        found = []
+        is_read, others = False, []
         for place, value in parse_text(text, path.name):
             objects = [*find_objects(value, place)] if isinstance(value, NESTED) else []
-            names = value if isinstance(value, dict) else {type(value).__name__: value}
-            found += objects or [Found("", names, place)]
-        if not any(one.format for one in found):
-            lines = [*find_lines(text, path.name, length)]
-            rest += "" if lines else text
-            found = lines or found
-        yield from found
+            if objects:
+                is_read = True
+                yield from objects
+            else:
+                names = value if isinstance(value, dict) else {type(value).__name__: value}
+                others.append(Found("", names, place))
+        lines = [] if is_read else [*find_lines(text, path.name, length)]
+        rest += "" if is_read or lines else text
+        yield from lines or others
     yield from find_scrapes(rest, ", ".join(path.name for path in paths))
