@@ -88,7 +88,7 @@ def count_by_answer(answers: Sequence[Answer] | pd.DataFrame) -> pd.DataFrame:
         tried.append(np.append(drafted, no_draft))
     table = table.astype({"turn": "int32", "before": "int32", "tokens": float})
     number = table.index.repeat([len(accepted) for accepted in kept])
-    rows = table.reindex(number)
+    rows = table[[*REQUEST, "turn", "before", "tokens"]].reindex(number)  # no lists: memory
     # a pass begins after what the earlier passes of its answer emitted
     whole = pd.Series(np.concatenate(kept) + 1, number)
     of_answer = whole.groupby(level=0)

@@ -116,6 +116,9 @@ NAMES = {
 }
 
 
+NONE: Any = Field(default_factory=list)  # faster than a list, which is copied
+
+
 class Counts(BaseModel):
     """What engines say under NAMES. NaN or empty: it is not said."""
 
@@ -137,18 +140,18 @@ class Counts(BaseModel):
     context: Count = nan
     tokens: Annotated[Count, Field(le=MOST_TOKENS)] = nan
     mean: Number = nan
-    shares: list[Number] = []
-    histogram: list[Count] | dict[str, Count] = []
+    shares: list[Number] = NONE
+    histogram: list[Count] | dict[str, Count] = NONE
     by_length: dict[str, list[Count]] = {}
-    steps: list[Length] = []
-    tried: list[Length] = []
+    steps: list[Length] = NONE
+    tried: list[Length] = NONE
     # of all turns in a row
-    lengths: list[Length] = []
-    lengths_of_rest: list[Length] = []
+    lengths: list[Length] = NONE
+    lengths_of_rest: list[Length] = NONE
     # by turn
-    passes: list[Tokens] = []
-    new_tokens: list[Tokens] = []
-    token_ids: list[Any] = []
+    passes: list[Tokens] = NONE
+    new_tokens: list[Tokens] = NONE
+    token_ids: list[Any] = NONE
 
 
 def read_counts(facts: Facts) -> Counts:
@@ -334,8 +337,8 @@ def find_objects(
         outer = outer | said
         for held in map(value.get, HOLDERS):
             outer |= held if isinstance(held, dict) else {}
-        kind = next((SIGNS[sign] for sign in SIGNS if sign in value), "")
-        if kind:
+        if not SIGNS.keys().isdisjoint(value):
+            kind = next(SIGNS[sign] for sign in SIGNS if sign in value)
             # llama.cpp leaves the counts out where nothing was drafted
             assumed = {"draft_n": 0, "draft_n_accepted": 0} if kind == "llamacpp" else {}
             facts = {name: one for name, one in (outer | value).items() if one is not None}
