@@ -18,8 +18,9 @@ from speclab.study.pairs import load_pair
 from speclab.study.profiles import MODELS, Profile
 
 SMALLEST = 8  # fewest packed tokens; if these do not fit into memory either, it is an error
-# prompts whose texts a CPU writes at once, because each step reads all weights from memory
-WRITTEN = 40
+# prompts whose texts a CPU writes at once, because each step reads all weights from memory; more
+# than 32 rows are padded to 64 (models.model.Projection)
+WRITTEN = 32
 
 
 @dataclass(frozen=True)
