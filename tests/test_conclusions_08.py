@@ -2,9 +2,13 @@
 
 from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 from cells import functions_of
+from scipy.stats import ttest_1samp
 
+from speclab import score, stats
 from speclab.plain import read_json
 from speclab.score import with_hits
 from speclab.study.profiles import ROOT
@@ -42,3 +46,33 @@ def test_the_prompts_that_chose_the_training_are_easier_and_not_in_the_headline(
     curve = read_json(ROOT / "data/pairs/smollm/card.json", "")["training"]["distil"]
     assert accepted(first) == pytest.approx(100 * curve[-1]["hit"], abs=0.1), "the curve's prompts"
     assert len(others) == 168 and accepted(others) == pytest.approx(56.8, abs=0.05)
+
+
+# ---- how many prompts tell two drafts apart ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("effect", "needed"), [(0.2, 199), (0.5, 34), (0.8, 15), (9, 5), (0, None)]
+)
+def test_prompts_needed_are_those_of_tables(effect, needed):
+    """G*Power's for a paired t test, two-sided, 5 %, power 0.8; at least 5."""
+    function, n = functions_of("08", LIKELY=0.8, MOST=1_000_000)["prompts_needed"], 50
+    gap = np.array([effect, -1.0, 1.0]) * np.sqrt(n - 1) / n  # differences deviate by 1
+    found = function(gap, n, effect)
+    assert np.isnan(found) if needed is None else found == needed
+
+
+def test_studies_of_the_size_needed_find_the_difference_in_80_of_100():
+    """Two drafts, two domains that differ in spread, simulated from the paired differences."""
+    rng = np.random.default_rng(0)
+    shift, n = {"code": (0.1, 0.05), "chat": (0.0, 0.3)}, 400
+    rows = pd.DataFrame({"domain": np.repeat([*shift], n), "prompt_id": np.arange(2 * n)})
+    base = rng.random(2 * n)
+    means, spreads = np.repeat([*shift.values()], n, axis=0).T
+    traces = [rows.assign(hit=each) for each in (base, base + rng.normal(means, spreads))]
+    hits = stats.jointly({i: (each, score.mean_of("hit")) for i, each in enumerate(traces)})
+    gap = hits[1][score.ALL] - hits[0][score.ALL]
+    size = functions_of("08", LIKELY=0.8, MOST=1000)["prompts_needed"](gap.to_numpy(), n, 0.05)
+    studies = rng.normal(0.1, 0.05, (2000, size)) + rng.normal(0, 0.3, (2000, size))
+    found = (ttest_1samp(studies / 2, 0, axis=1).pvalue < 0.05).mean()
+    assert found == pytest.approx(0.8, abs=0.05) and size > 60

@@ -1,14 +1,16 @@
 """One `Text` and one resampling of prompts: against `stats.by_domain`, per seed, and by hand."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from cells import run_cells
 from frames import shipped
 
 from speclab import replay, score, stats
-from speclab.lab.texts import Text
+from speclab.lab.texts import ANSWER, CLOSING, THINKING, Text, segments
 from speclab.tree import chain
 
 recorded = partial(shipped, "smollm")
@@ -85,3 +87,62 @@ def test_a_shape_that_the_rule_is_not_for_is_refused(greedy, method, shape):
     with pytest.raises(ValueError, match=r"gamma|tree=") as refused:
         getattr(greedy.cut(4), method)(shape)
     assert "\n" not in str(refused.value)
+
+
+class Spelled:
+    """A tokenizer of these strings, by id."""
+
+    def __init__(self, *strings):
+        self.strings = strings
+
+    def batch_decode(self, many):
+        return ["".join(self.strings[i] for i in ids) for ids in many]
+
+
+def test_thinking_ends_with_the_closing_tag_whether_it_is_one_token_or_several():
+    tokenizer = Spelled("so", "</think>", "</", "think", ">\n", "42", " </think")
+    texts = {
+        "one token": [0, 0, 1, 5, 5],
+        "pieces": [2, 0, 2, 3, 4, 5],
+        "cut while thinking": [0, 0, 2],
+        "twice": [1, 5, 1, 5],
+        "nothing before, nothing after": [1],
+        "not the tag": [6, 5],
+    }
+    rows = [(n, p, t) for n, text in texts.items() for p, t in enumerate(text)]
+    trace = pd.DataFrame(rows, columns=["prompt_id", "position", "token"])
+    shuffled = trace.sample(frac=1, random_state=0)
+    trace["segment"] = segments(shuffled, tokenizer)  # by the index
+    found = trace.groupby("prompt_id")["segment"].agg(list).to_dict()
+    assert {name: [str(one)[0] for one in each] for name, each in found.items()} == {
+        "one token": [*"tttaa"],
+        "pieces": [*"ttttta"],
+        "cut while thinking": [*"nnn"],  # missing
+        "twice": [*"taaa"],
+        "nothing before, nothing after": [*"t"],
+        "not the tag": [*"nn"],
+    }
+    seeds = pd.concat([trace.query("prompt_id == 'one token'").assign(seed=s) for s in (1, 2)])
+    seeds = seeds.reset_index(drop=True)
+    assert (segments(seeds, tokenizer) == ANSWER).sum() == 4, "each seed has a text"
+
+
+def test_notebook_04_compares_both_parts_of_the_same_texts():
+    """Six texts with an answer, whose tokens are right more often, and one that was cut."""
+    rows = [("math", f"p{i}", t, 1 if t == 2 else 0) for i in range(6) for t in range(5)]
+    rows += [("math", "cut", t, 0) for t in range(5)]
+    trace = pd.DataFrame(rows, columns=["domain", "prompt_id", "position", "token"])
+    right = [1, 0, 0, 1, 1] * 3 + [1, 1, 0, 1, 0] * 3 + [1] * 5
+    trace["draft_rank"] = 1 - np.array(right)
+    words = {"ANSWER": ANSWER, "CLOSING": CLOSING, "THINKING": THINKING, "segments": segments}
+    run = SimpleNamespace(trace=trace)
+    for strings, expected in ((("so", "</think>"), [0.5, 5 / 6, 1 / 3]), (("so", "on"), None)):
+        runs = SimpleNamespace(tokenizer_of=lambda _, strings=strings: Spelled(*strings))
+        names = run_cells("04", "read = found", "read = found", found=run, runs=runs, **words)
+        if expected is None:
+            assert "parts" not in names and "numbers" not in names, "nothing is shown"
+        else:
+            both = [*names["numbers"].frame["estimate"], *names["more"].frame["estimate"]]
+            assert both == pytest.approx(np.repeat(expected, 3)), "math, all and pooled"
+            low, high = names["more"].frame[["low", "high"]].iloc[0]
+            assert low < 1 / 3 < high
