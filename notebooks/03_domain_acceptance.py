@@ -38,7 +38,7 @@ from scipy.stats import alexandergovern, t
 from speclab import replay, score, stats
 from speclab.lab import prompt_sets, published
 from speclab.lab.texts import Text
-from speclab.estimates import Estimates, stack
+from speclab.estimates import Estimates
 from speclab.score import ALL, POOLED
 from speclab.show import notebook
 
@@ -328,6 +328,7 @@ def rejection_blocks(q):
 
 # %%
 FACTORS = (0, 0.25, 0.5, 0.75, 1, 1.25)  # the draft's temperature, in the target's
+PER_PASS = score.ratio_of("emitted", "blocks")
 if sampled.by_start or ctx.profile.top_p < 1 or ctx.profile.min_p > 0:
     ctx.say(
         "Left out: a trace cannot say it here. Top-p and min-p would leave other tokens at another "
@@ -336,26 +337,22 @@ if sampled.by_start or ctx.profile.top_p < 1 or ctx.profile.min_p > 0:
     )
 else:
     others = sampled.pair["draft"]["tokens_said"] - len(sampled.trace["top_draft_q"].iloc[0])
-    LEAST, MOST = "at least", "at most"
-    questions = {}
+    by_bound = {"at least": {}, "at most": {}}
     for factor in FACTORS:
-        for bound, q in zip((LEAST, MOST), q_bounds(sampled.trace, factor, others), strict=True):
-            questions[bound, factor] = rejection_blocks(q), score.ratio_of("emitted", "blocks")
-    draws = stats.jointly(questions)
-    bounds = {}
-    for bound in (LEAST, MOST):
-        numbers = {factor: draws[bound, factor] for factor in FACTORS}
-        more = {f: each - draws[bound, 1] for f, each in numbers.items() if f != 1}
-        bounds["tokens per target pass", bound] = draws.table(numbers, key="factor").frame
-        bounds["minus factor 1", bound] = draws.table(more, key="factor").frame
-    bounds = Estimates(stack(bounds, ["quantity", "bound"]))
-    ctx.export(bounds, "draft-temperature")
-    shown = bounds.at(quantity="tokens per target pass", domain=ALL).frame
-    shown = shown.pivot(index="factor", columns="bound", values="estimate")
-    said = [f"{row.Index:g}: {row[1]:.2f} to {row[2]:.2f}" for row in shown.itertuples()]
-    ctx.say(
-        f"Tokens per target pass with {GAMMA} drafted tokens (mean of the domains), by the draft's "
-        f"temperature as a share of the target's: {', '.join(said)}."
+        q_of_text = q_bounds(sampled.trace, factor, others)
+        for blocks, q in zip(by_bound.values(), q_of_text, strict=True):
+            blocks[factor] = stats.by_domain(rejection_blocks(q), PER_PASS)
+    tables = {bound: Estimates.stacked(each, "factor") for bound, each in by_bound.items()}
+    ctx.plot(
+        Estimates.stacked(tables, "bound").at(domain=ALL),
+        x="factor",
+        hue="bound",
+        y="tokens per target pass",
+        slug="draft-temperature",
+        title="Tokens per target pass by the temperature of the draft",
+        caption=f"The draft's temperature as a share of the target's, {GAMMA} drafted tokens, the "
+        "rejection rule, mean of the domains. The true curve lies between the two. Bands: "
+        "intervals over prompts.",
     )
 
 # %% [markdown]

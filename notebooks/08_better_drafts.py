@@ -385,19 +385,19 @@ if measure:
         best = max(by_gamma, key=lambda g: by_gamma[g].iloc[0])
         speeds[label] = by_gamma[best]
         unreliable = "unreliable" if cost.disturbed(its) else ""
-        rows.append([label, its.c(), its.v(best + 1), its.overhead, best, unreliable])
+        rows.append([label, its.c(), best, unreliable])
     own_speed = speeds[OWN_DRAFT]
     numbers = {"speed-up": speeds, "minus own": {k: each - own_speed for k, each in speeds.items()}}
     measured = {name: draws[OWN].table(each, key="draft") for name, each in numbers.items()}
     measured = Estimates.stacked(measured, "quantity").in_units("x")
-    parts = pd.DataFrame(rows, columns=["draft", "c", "v", "o", "gamma", "timing"])
+    parts = pd.DataFrame(rows, columns=["draft", "c", "gamma", "timing"])
     ctx.table(
         measured.frame.merge(parts),
         "measured",
         digits=2,
         cells=parts.merge(measured.wide("draft", "quantity")),
-        caption="Measured in this run, on this machine: c, v of a block, and o, at the gamma that "
-        "is fastest. Predicted speed-up over plain decoding, and minus that of the pair's own "
+        caption="c as measured in this run, on this machine, and the gamma that is then fastest. "
+        "Predicted speed-up over plain decoding, and minus that of the pair's own "
         "draft. Intervals are over the same prompts and leave out the timing.",
     )
 else:
@@ -419,44 +419,39 @@ LIKELY, POINTS, MOST = 0.8, 0.03, 1_000_000
 
 
 def prompts_needed(gap, n, difference):
-    """Prompts per domain, from 5, with which a paired t test finds a true difference with the
-    probability LIKELY; NaN above MOST. gap: the difference in the sample of n prompts per domain,
-    then in resamples.
+    """Prompts per domain, at least 5, with which a paired t test finds a true difference with the
+    probability LIKELY; NaN for none up to MOST. gap: the difference in the sample, of n prompts per
+    domain, then in its resamples.
     """
-    # the resamples divide a variance by n and not by n - 1
-    deviation = gap[1:].std(ddof=0) * n / np.sqrt(n - 1)  # of one prompt per domain
-    if deviation < 1e-12:
-        return stats.MIN_PROMPTS if difference else np.nan
-    effect = min(abs(difference) / deviation, 5)
+    if n < stats.MIN_PROMPTS or gap[1:].std() < 1e-12:
+        return np.nan
+    # of one prompt per domain; resamples divide a variance by n and not by n - 1
+    deviation = np.std(gap[1:]) * n / np.sqrt(n - 1)
+    effect = min(abs(difference) / deviation, 5)  # beyond it the power is 1
     power = partial(TTestPower().power, effect, alpha=0.05)
     found = bisect_left(range(MOST), LIKELY, lo=stats.MIN_PROMPTS, key=power)
     return found if found < MOST else np.nan
 
 
 # %%
-gaps, needed = {}, []
-n = hits_of[OWN].prompts.fewest
-for base, other in combinations(traces[OWN] if n > 1 else (), 2):
+gaps, needed, n = {}, [], hits_of[OWN].prompts.fewest
+for base, other in combinations(traces[OWN], 2):
     gap = hits_of[OWN][other][ALL] - hits_of[OWN][base][ALL]
     gaps[f"{other} minus {base}"] = gap
     needed.append([n, prompts_needed(gap, n, gap[0]), prompts_needed(gap, n, POINTS)])
-if gaps:
-    needed = pd.DataFrame(needed, columns=["prompts", "for_this", "for_3_points"])
-    gaps = hits_of[OWN].table(gaps, key="drafts").in_units("points", 1)
-    cells = needed.rename(columns={"for_this": "for this", "for_3_points": "for 3 points"})
-    differ = [stats.cell(*row, 1, "points") for row in gaps.frame[stats.NUMBERS].to_numpy()]
-    ctx.table(
-        gaps.frame.drop(columns=["n_prompts", "note"]).join(needed),
-        "prompts-needed",
-        digits=0,
-        most=8,
-        cells=cells.assign(drafts=gaps.frame["drafts"], difference=differ)[
-            ["drafts", "difference", *cells]
-        ],
-        caption="Best token accepted, paired difference of two drafts on our own prompts (mean of "
-        "the domains), and the prompts per domain that find a difference with a probability of "
-        "80 %: one as large as the difference seen, which is itself uncertain, or one of 3 points.",
-    )
+needed = pd.DataFrame(needed, columns=["prompts", "needed for this", "needed for 3 points"])
+gaps = hits_of[OWN].table(gaps, key="drafts").in_units("points", 1)
+differ = gaps.frame.assign(quantity="difference")
+ctx.table(
+    gaps.frame.drop(columns=["n_prompts", "note"]).join(needed),
+    "prompts-needed",
+    digits=0,
+    most=8,
+    cells=replace(gaps, frame=differ).wide("drafts", "quantity").join(needed),
+    caption="Best token accepted, paired difference of two drafts on our own prompts (mean of the "
+    "domains), and the prompts per domain that find a difference with a probability of 80 %: one "
+    "as large as the difference seen, which is itself uncertain, or one of 3 points.",
+)
 
 # %% [markdown]
 # ## 3. Is the quantised target a good draft of itself?

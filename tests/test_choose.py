@@ -267,26 +267,5 @@ def test_the_best_tree_by_hand():
     trees = choose.best_trees(trace_of({"x": ("code", [0, 1, 0] * 5)}), 3, 3)
     assert trees[1].paths == [[0], [1]], "no other rank occurs"
     assert trees[3].paths == [[0], [0, 1], [0, 1, 0]]
-    # from the visited starts; from every position [1] and [0, 0] occur as often as [0, 1]
-    assert replay(trace_of({"y": ("chat", [0, 1, 0, 0])}), trees[3])["emitted"].tolist() == [4]
-
-
-def test_a_tree_is_judged_on_other_prompts_than_its_own():
-    """The negative control: of ranks without any pattern, it is better on the prompts that chose
-    it.
-    """
-    rng = np.random.default_rng(0)
-    own, other = (
-        trace_of({f"{name}{i}": ("code", rng.integers(0, 4, 30)) for i in range(4)})
-        for name in ("a", "b")
-    )
-    tree = choose.best_trees(own, 16, 3)[3]
-    assert tree.size == 16 and tree.max_depth <= 3
-    here, there = (replay(trace, tree)["emitted"].mean() for trace in (own, other))
-    assert here > 1.02 * there
-
-
-@pytest.mark.parametrize(("budget", "depth"), [(0, 3), (8, 0), (8, 65), (5000, 2)])
-def test_a_best_tree_has_the_sizes_of_trees(budget, depth):
-    with pytest.raises(ValueError, match="allowed are whole numbers"):
-        choose.best_trees(random_trace(), budget, depth)
+    with pytest.raises(ValueError, match="budget=0: allowed are whole numbers"):
+        choose.best_trees(random_trace(), 0, 3)
