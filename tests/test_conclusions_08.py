@@ -52,7 +52,7 @@ def test_the_prompts_that_chose_the_training_are_easier_and_not_in_the_headline(
 
 
 @pytest.mark.parametrize(
-    ("effect", "needed"), [(0.2, 199), (0.5, 34), (0.8, 15), (9, 5), (0, None)]
+    ("effect", "needed"), [(0.2, 199), (0.5, 34), (0.8, 15), (9, 5), (0, np.nan)]
 )
 def test_prompts_needed_are_those_of_tables(effect, needed):
     """G*Power's for a paired t test, two-sided, 5 %, power 0.8; at least 5."""
