@@ -292,6 +292,70 @@ ctx.say(
 )
 
 # %% [markdown]
+# ### A draft that is colder or hotter than the target
+# If the draft draws at another temperature than the target, at $1/a$ of it, its probabilities are
+#
+# $$q_a(x) = \frac{q(x)^a}{Z}, \qquad Z = \sum_x q(x)^a .$$
+#
+# The trace has $q$ of the text's token and of the draft's best tokens, so nothing but $Z$ is
+# unknown. All other tokens together have a probability $r$, and each at most $q_k$, that of the
+# last of the best. For $a \geq 1$, the $m$ others add at most $r\, q_k^{a-1}$ to $Z$, and at least
+# $r^a m^{1-a}$, which is their sum if all are alike. For $a < 1$ the bounds change places. At
+# temperature 0 the draft's best token has the probability 1.
+
+
+# %%
+def q_bounds(trace, factor, others):
+    """Bounds of q of the text's tokens, float64 (2, rows), if the draft draws at `factor` times the
+    temperature. others: how many tokens the draft has besides its recorded best.
+    """
+    if factor == 0:
+        return np.tile(trace["draft_rank"] == 0, (2, 1)).astype(float)
+    a = 1 / factor
+    best = np.stack(trace["top_draft_q"]).astype(float)
+    least = best.min(axis=1)
+    rest = np.where(least > 0, 1 - best.sum(axis=1), 0).clip(0)  # top-k may leave no others
+    of_others = rest * np.where(least > 0, least, 1) ** (a - 1), rest**a * others ** (1 - a)
+    z = (best**a).sum(axis=1) + np.sort(of_others, axis=0)[::-1]
+    return (trace["q_token"].to_numpy(float) ** a / z).clip(max=1)
+
+
+def rejection_blocks(q):
+    """Sums of the rejection rule's blocks of GAMMA tokens, if the text's tokens have this q."""
+    of_seeds = sampled.trace.assign(q_token=q).groupby("seed", sort=False)
+    return pd.concat([replay.chain_sums(text, [GAMMA], "rejection") for _, text in of_seeds])
+
+
+# %%
+FACTORS = (0, 0.25, 0.5, 0.75, 1, 1.25)  # the draft's temperature, in the target's
+PER_PASS = score.ratio_of("emitted", "blocks")
+if sampled.by_start or ctx.profile.top_p < 1 or ctx.profile.min_p > 0:
+    ctx.say(
+        "Left out: a trace cannot say it here. Top-p and min-p would leave other tokens at another "
+        "temperature, and a head's probabilities depend on where its block began. Record a run for "
+        "each temperature instead."
+    )
+else:
+    others = sampled.pair["draft"]["tokens_said"] - len(sampled.trace["top_draft_q"].iloc[0])
+    by_bound = {"at least": {}, "at most": {}}
+    for factor in FACTORS:
+        q_of_text = q_bounds(sampled.trace, factor, others)
+        for blocks, q in zip(by_bound.values(), q_of_text, strict=True):
+            blocks[factor] = stats.by_domain(rejection_blocks(q), PER_PASS)
+    tables = {bound: Estimates.stacked(each, "factor") for bound, each in by_bound.items()}
+    ctx.plot(
+        Estimates.stacked(tables, "bound").at(domain=ALL),
+        x="factor",
+        hue="bound",
+        y="tokens per target pass",
+        slug="draft-temperature",
+        title="Tokens per target pass by the temperature of the draft",
+        caption=f"The draft's temperature as a share of the target's, {GAMMA} drafted tokens, the "
+        "rejection rule, mean of the domains. The true curve lies between the two. Bands: "
+        "intervals over prompts.",
+    )
+
+# %% [markdown]
 # The paper's Tables I to III beside this pair's numbers are in `table-1.csv` to `table-3.csv`. The
 # entropies are in [06](06_chat_paradox.ipynb).
 

@@ -28,10 +28,11 @@ hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
 import numpy as np
+import pandas as pd
 
 from speclab import replay, score, stats
 from speclab.lab import prompt_sets, published
-from speclab.lab.texts import Text
+from speclab.lab.texts import ANSWER, CLOSING, THINKING, Text, segments
 from speclab.estimates import Estimates, counted
 from speclab.score import ALL
 from speclab.show import notebook
@@ -277,6 +278,37 @@ if found:
     steps = parts.table(along_steps, key="step").in_units("points")
     ctx.export(steps, "along-steps", caption="Change of acceptance along an answer")
     ctx.say(f"Change in the mean of the domains: {steps.at(domain=ALL).listed('step')}.")
+
+# %% [markdown]
+# ## 6. Are thinking and answer accepted alike?
+# A reasoning model writes what it thinks, then `</think>`, then an answer. The column `segment`
+# divides a text there. Only texts with both parts count, so both numbers have the same prompts.
+# They are the long texts, if these are recorded.
+
+# %%
+read = found or runs.load_or_record(ctx.profile, "greedy")
+tokenizer = runs.tokenizer_of(read)  # None: the target is not on this machine
+if tokenizer:
+    rows = score.with_hits(read.trace)
+    rows["segment"] = segments(rows, tokenizer)
+    rows = rows[rows.groupby("prompt_id")["segment"].transform("nunique") == 2]
+if not tokenizer:
+    ctx.say("Left out: the target's tokenizer is not on this machine.")
+elif rows.empty:
+    ctx.say(f"Left out: no text here has `{CLOSING}` and an answer after it.")
+else:
+    parts = {name: rows[rows["segment"] == name] for name in (THINKING, ANSWER)}
+    draws = stats.jointly({name: (part, score.mean_of("hit")) for name, part in parts.items()})
+    more = {f"{ANSWER} minus {THINKING}": draws[ANSWER] - draws[THINKING]}
+    numbers = draws.table(key="segment").in_units("%")
+    more = draws.table(more, key="segment").in_units("points")
+    ctx.table(
+        pd.concat([numbers.frame, more.frame], ignore_index=True),
+        "segments",
+        cells=pd.concat([each.wide("segment", "domain") for each in (numbers, more)]),
+        caption="Share of the positions at which the draft's best token is the target's, while "
+        "the target thinks and while it answers, and their paired difference.",
+    )
 
 # %%
 rise = changes.at(set=prompt_sets.OWN, step=whole, domain=ALL)

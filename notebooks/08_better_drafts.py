@@ -31,6 +31,7 @@ calibration_seed: int = 0  # 0 to 4294967295; seed of these prompts
 judged_prompts_per_domain: int = 0  # 0 to 100000
 exit_layers: list = [2, 4]  # 1 to 1000; how many layers of the target make an early-exit draft
 max_gamma: int = 16  # 1 to 16; chains of 1 to this many tokens are compared
+measure: bool = False  # one of True, False; time the passes of each draft, on an idle machine
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # The kit is around this folder or in the environment, else SPECLAB_REPO is cloned and installed.
@@ -45,14 +46,18 @@ from speclab.cli import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+from bisect import bisect_left
 from dataclasses import replace
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
+from statsmodels.stats.power import TTestPower
 
-from speclab import replay, score, stats
+from speclab import cost, replay, score, stats
 from speclab.study import runs
 from speclab.study.pairs import load_pair
 from speclab.lab import combined, prompt_sets, starts
@@ -60,10 +65,12 @@ from speclab.lab.prompt_sets import OWN, SECOND, UNWRAPPED
 from speclab.lab.texts import Text
 from speclab.drafts import candidates, quantise, shipped
 from speclab.estimates import Estimates, stack
+from speclab.models import timing as stopwatch
 from speclab.plain import read_json
 from speclab.study.profiles import ROOT, with_head
 from speclab.study.prompts import decoded_prompts
 from speclab.score import ALL, POOLED
+from speclab.shapes import parse_shape
 from speclab.show import notebook
 
 RUNS = ["greedy", "others"]
@@ -131,23 +138,39 @@ for name, each in sets.items():
     if judged_prompts_per_domain:
         skipped = settings.notes.decoded_from if is_own else 0
         judges = decoded_prompts(asked, judged_prompts_per_domain, skipped)
+    if name == OWN:
+        probed = decoded_prompts(judges, 1, 0)  # decoded where drafts are timed
     prompts[name] = {prompt.prompt_id: prompt.ids for prompt in judges}
     unseen_texts[name] = texts_of(each.trace, unseen)
     traces[name] = {OWN_DRAFT: (rows := texts_of(each.trace, judges))}
     texts[name] = rows.groupby("prompt_id", sort=False)["token"].agg(tuple).to_dict()
 facts = {OWN_DRAFT: pair.facts["draft"]}  # the size of each draft
-columns = ["prompt_id", "position", "token", "draft_rank", "hit"]
-notebook.show_table(rows[columns].head(2))
+costs = {}  # measured, of each draft
 
 # %% [markdown]
 # ### Drafts that run now, and drafts that were recorded
-# Each draft runs once along the recorded texts. The target writes nothing again.
+# Each draft runs once along the recorded texts. The target writes nothing again. With `measure`,
+# the passes of each draft that runs are timed, by turns with passes of the target.
 
 
 # %%
-def add(label, one):
+def time_passes(label, pair):
+    """Measure what a block costs: passes of up to max_gamma + 1 tokens, and a few decoded texts for
+    the loop's own time.
+    """
+    sizes = {n for n in stopwatch.SIZES if n <= max_gamma} | {max_gamma + 1}
+    shapes = {name: parse_shape(name) for name in {"chain:1", f"chain:{max_gamma}"}}
+    new, context = min(32, settings.max_new_tokens), max(len(prompt.ids) for prompt in probed)
+    clock = stopwatch.measured(pair, probed, shapes, new, tuple(sorted(sizes)), context, 7, 3)
+    costs[label] = clock.costs
+
+
+# %%
+def add(label, one, is_timed=True):
     """Let a draft propose along the texts (a second call reads what it proposed)."""
     facts[label] = one.pair.facts["draft"]
+    if measure and is_timed:
+        time_passes(label, one.pair)
     for name, kind in kinds.items():
         trace = candidates.proposed(one, settings, kind, texts[name])
         traces[name][label] = score.with_hits(trace)
@@ -162,6 +185,9 @@ def add_recorded(label, its_facts, by_kind):
             traces[name][label] = score.with_hits(rows)
             facts[label] = its_facts
 
+
+if measure:
+    time_passes(OWN_DRAFT, pair)
 
 # %% [markdown]
 # **Further drafts.** A name has as many parts of the path as tell the drafts apart.
@@ -194,7 +220,8 @@ for bits in filter(None, bit_widths):
     else:
         made = quantise.quantised_copy(folder, candidates.WORK, calibration, bits)
         spec = replace(settings.draft, path=str(made.plain), revision=None)
-        add(label, candidates.load_candidate(label, pair, settings, spec))
+        # its passes would be those of the float32 copy
+        add(label, candidates.load_candidate(label, pair, settings, spec), is_timed=False)
         facts[label] = facts[label] | {"weight_bytes": made.weight_bytes}
 
 # %% [markdown]
@@ -303,10 +330,9 @@ ctx.plot(
 #
 # $$S = \frac{\tau_\gamma}{1 + \gamma c} .$$
 #
-# We measure no time here ([10](10_wall_clock.ipynb) does). Where a pass waits for its weights to be
-# read, as in large models, $c$ is the draft's share of the target's bytes. The last column takes
-# $c$ so, at the draft's best gamma. **This is a bound, not a measurement**, and slightly flattered:
-# the same prompts chose the gamma.
+# Where a pass waits for its weights to be read, as in large models, $c$ is the draft's share of the
+# target's bytes. The last column takes $c$ so, at the draft's best gamma. **This is a bound, not a
+# measurement**, and slightly flattered: the same prompts chose the gamma.
 
 
 # %%
@@ -316,10 +342,11 @@ def stored(of):
 
 
 HIT = score.mean_of("hit")
-first = {}
+hits_of, first = {}, {}
 for name in sets:
     asked = {label: (trace, HIT) for label, trace in traces[name].items()}
-    first[name] = stats.jointly(asked).table(key="draft")
+    hits_of[name] = stats.jointly(asked)
+    first[name] = hits_of[name].table(key="draft")
 first = Estimates.stacked(first, "set").without(domain=POOLED)
 ctx.export(first, "first-token")
 
@@ -344,6 +371,92 @@ ctx.table(
     digits=0,
     caption="Size, best token accepted by prompt set (mean of the domains), and the bound on the "
     "speed-up of every draft.",
+)
+
+# %% [markdown]
+# ### What does each draft cost here, and how fast is it?
+# A block costs $\gamma c + v(\gamma + 1) + o$ target passes ([10](10_wall_clock.ipynb)). With
+# `measure`, all three are measured for each draft whose weights run here. $v$ and $o$ do not depend
+# on the draft, so we take the medians of all drafts.
+
+# %%
+if measure:
+    speeds, rows = {}, []
+    verify = tuple(np.median([its.verify for its in costs.values()], axis=0).tolist())
+    overhead = float(np.median([its.overhead for its in costs.values()]))
+    for label, its in costs.items():
+        block = replace(its, verify=verify, overhead=overhead)
+        by_gamma = {g: draws[OWN][label, g][ALL] / block.of_chain(g) for g in gammas}
+        best = max(by_gamma, key=lambda g: by_gamma[g].iloc[0])
+        speeds[label] = by_gamma[best]
+        unreliable = "unreliable" if cost.disturbed(its) else ""
+        rows.append([label, its.c(), best, unreliable])
+    own_speed = speeds[OWN_DRAFT]
+    numbers = {"speed-up": speeds, "minus own": {k: each - own_speed for k, each in speeds.items()}}
+    measured = {name: draws[OWN].table(each, key="draft") for name, each in numbers.items()}
+    measured = Estimates.stacked(measured, "quantity").in_units("x")
+    parts = pd.DataFrame(rows, columns=["draft", "c", "gamma", "timing"])
+    ctx.table(
+        measured.frame.merge(parts),
+        "measured",
+        digits=2,
+        cells=parts.merge(measured.wide("draft", "quantity")),
+        caption="c as measured in this run, on this machine, and the gamma that is then fastest. "
+        "Predicted speed-up over plain decoding, and minus that of the pair's own "
+        "draft. Intervals are over the same prompts and leave out the timing: where drafts of one "
+        "size differ in c, that is the error of the clock.",
+    )
+else:
+    ctx.say(
+        "No pass was timed in this run. "
+        '`make reproduce NOTEBOOKS=08 PARAMETERS="measure=true"` does it, on an idle machine.'
+    )
+
+# %% [markdown]
+# ### How many prompts does it take to tell two drafts apart?
+# Both drafts read the same texts, so the difference has a standard error from the same resamples of
+# prompts. With $n$ times the prompts it is $\sqrt{n}$ times smaller. From it follows the least
+# number of prompts with which a paired t test at the level of 5 % finds a true difference with a
+# probability of 80 % (as in [12](12_how_sure.ipynb); Cohen 1988, *Statistical Power Analysis for
+# the Behavioral Sciences*, chapter 2).
+
+# %%
+LIKELY, POINTS, MOST = 0.8, 0.03, 1_000_000
+
+
+def prompts_needed(gap, n, difference):
+    """Prompts per domain, at least 5, with which a paired t test finds a true difference with the
+    probability LIKELY; NaN for none up to MOST. gap: the difference in the sample, of n prompts per
+    domain, then in its resamples.
+    """
+    if n < stats.MIN_PROMPTS or gap[1:].std() < 1e-12:
+        return np.nan
+    # of one prompt per domain; resamples divide a variance by n and not by n - 1
+    deviation = np.std(gap[1:]) * n / np.sqrt(n - 1)
+    effect = min(abs(difference) / deviation, 5)  # beyond it the power is 1
+    power = partial(TTestPower().power, effect, alpha=0.05)
+    found = bisect_left(range(MOST), LIKELY, lo=stats.MIN_PROMPTS, key=power)
+    return found if found < MOST else np.nan
+
+
+# %%
+gaps, needed, n = {}, [], hits_of[OWN].prompts.fewest
+for base, other in combinations(traces[OWN], 2):
+    gap = hits_of[OWN][other][ALL] - hits_of[OWN][base][ALL]
+    gaps[f"{other} minus {base}"] = gap
+    needed.append([n, prompts_needed(gap, n, gap[0]), prompts_needed(gap, n, POINTS)])
+needed = pd.DataFrame(needed, columns=["prompts", "needed for this", "needed for 3 points"])
+gaps = hits_of[OWN].table(gaps, key="drafts").in_units("points", 1)
+differ = gaps.frame.assign(quantity="difference")
+ctx.table(
+    gaps.frame.drop(columns=["n_prompts", "note"]).join(needed),
+    "prompts-needed",
+    digits=0,
+    most=8,
+    cells=replace(gaps, frame=differ).wide("drafts", "quantity").join(needed),
+    caption="Best token accepted, paired difference of two drafts on our own prompts (mean of the "
+    "domains), and the prompts per domain that find a difference with a probability of 80 %: one "
+    "as large as the difference seen, which is itself uncertain, or one of 3 points.",
 )
 
 # %% [markdown]
@@ -516,12 +629,14 @@ if has_head and SECOND in sets:
 
 # %%
 agrees = first.at(set=OWN, domain=ALL).frame.set_index("draft")["estimate"]
-speeds = bounds.set_index("draft")["estimate"]
 called = {OWN_DRAFT: "the pair's own draft", LOOKUP: LOOKUP} | {one: f"`{one}`" for one in names}
-most, fastest = (called.get(each.idxmax(), f"the {each.idxmax()}") for each in (agrees, speeds))
+by, predicted = "the bytes read", bounds.set_index("draft")["estimate"]
+if measure and not any(map(cost.disturbed, costs.values())):
+    by, predicted = "passes timed here", pd.Series({k: each[0] for k, each in speeds.items()})
+most, fastest = (called.get(each.idxmax(), f"the {each.idxmax()}") for each in (agrees, predicted))
 answer = (
     f"Of the drafts tried, {most} agrees most often ({100 * agrees.max():.0f} %). "
-    f"By the bytes read, {fastest} would be fastest ({speeds.max():.1f}x)."
+    f"By {by}, {fastest} would be fastest ({predicted.max():.1f}x)."
 )
 if has_head:
     bought = states.at(prompts=OWN, reads="own", domain=ALL)

@@ -29,6 +29,7 @@ from speclab.cli import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +39,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
-from speclab import cost, stats
+from speclab import cost, score, stats
 from speclab.study import runs, timing_runs
 from speclab.lab import choose, prompt_sets
 from speclab.lab.choose import PLAIN_SETTING, UNKNOWN, Choice
@@ -345,6 +346,82 @@ if of_runs:
     draft_costs = [each.c() for each in of_runs]
     lowest, highest = min(draft_costs), max(draft_costs)
     ctx.say(f"Timing runs of this pair have c from {lowest:.3f} to {highest:.3f}.")
+
+# %% [markdown]
+# ## 6. Which tree is best?
+# The static trees above branch everywhere alike. A tree may be any list of **paths**: `[0, 1]` is
+# the draft's second best token after its best. Over the same block starts, the paths that were
+# accepted most often are the tree with the most accepted tokens. So we count paths, for each number
+# of levels up to `max_gamma`.
+#
+# A tree looks too good on the texts that chose it. So the prompts are divided into two halves, and
+# each half is judged by the paths that are fastest on the other half. They are compared with the
+# setting of section 1 that is fastest on the other half.
+
+
+# %%
+def costs_on(rows, shapes):
+    """What each of these shapes costs for the texts of these rows of a trace."""
+    blocks = choose.block_counts(rows, shapes, max_new_tokens=limit)
+    return choose.prompt_costs(blocks, shapes, costs)
+
+
+def fastest_shape(rows, shapes):
+    """The one of these shapes that is fastest for the texts of these rows, by its name."""
+    spent = costs_on(rows, shapes)
+    name = spent.settings[choose.fastest(1 / spent.cost.sum(axis=0))]
+    return {name: shapes[name]}
+
+
+def frequent_paths(rows):
+    """Trees of the most frequent paths of these texts, by their number of levels."""
+    trees = choose.best_trees(rows, budget, max_gamma)
+    return {f"{levels} levels": tree for levels, tree in trees.items()}
+
+
+def shape_of_others(shapes_of):
+    """The choice for each prompt if the other half of the prompts chooses the shape."""
+    parts = []
+    for mine in (0, 1):
+        others = own.trace[half != mine]
+        chosen = fastest_shape(others, shapes_of(others))
+        parts.append(costs_on(own.trace[half == mine], chosen).judged(*chosen))
+    return Choice(pd.concat(parts, ignore_index=True))
+
+
+# %%
+SETTING, PATHS = "best setting of section 1", "paths"
+ways = {SETTING: lambda _: settings, PATHS: frequent_paths}
+folds = choose.fold_of(by_prompt.prompts["domain"], 2)
+half = own.trace["prompt_id"].map(dict(zip(by_prompt.prompts["prompt_id"], folds, strict=True)))
+is_divided = half.nunique() == 2
+if is_divided:
+    by_way = {way: shape_of_others(shapes_of) for way, shapes_of in ways.items()}
+    per_pass = score.ratio_of("emitted", "target_passes")
+    passes = stats.jointly({way: (choice.judged, per_pass) for way, choice in by_way.items()})
+    passes = passes.table(key="shape")
+    of_way = choose.speeds(by_way)
+    more = of_way.table({PATHS: of_way[PATHS] / of_way[SETTING] - 1}, "shape").in_units("%", 1)
+    quantities = {"tokens per target pass": passes, "gain in speed": more}
+    ctx.export(Estimates.stacked(quantities, "quantity"), "trees")
+else:
+    ctx.say("Left out: there is only one prompt, which has no halves.")
+
+# %% [markdown]
+# The intervals hold the choice and the costs fixed. The tree that all prompts choose is written to
+# a file for `decode --shape paths:FILE`.
+
+# %%
+if is_divided:
+    [tree] = fastest_shape(own.trace, frequent_paths(own.trace)).values()
+    file = ctx.figures / "best-tree.json"
+    file.write_text(json.dumps(tree.paths) + "\n", encoding="utf-8")
+    place = f"{ctx.figures.parent.name}/{ctx.figures.name}/{file.name}"
+    ctx.say(
+        "On prompts that did not choose them, in the mean of the domains, tokens per target pass "
+        f"are {passes.at(domain=ALL).listed('shape')}. The predicted gain in speed of the paths is "
+        f"{more.at(domain=ALL)}. `{place}` has {tree.size} paths of up to {tree.max_depth} tokens."
+    )
 
 # %%
 bound = by_set.at(set=OWN, policy=ORACLE)

@@ -70,6 +70,12 @@ class _Texts:
     value: Array
     fill: float
 
+    @property
+    def is_inside(self) -> Array:
+        """Whether a position is inside its text, bool [prompts, longest]."""
+        inside: Array = np.arange(self.length.max()) < self.length[:, None]
+        return inside
+
     def ahead(self, depth: int) -> Array:
         """The value of the next `depth` tokens, [prompts, longest, depth], for a block that begins
         at each position. ValueError if a head's blocks were recorded for fewer tokens.
@@ -190,12 +196,11 @@ def chain_sums(
 
 def ranks_ahead(trace: pd.DataFrame, gamma: int) -> Array:
     """The draft ranks of the next `gamma` tokens if a block begins at a position, int [positions,
-    gamma]; -1 after the end of the text. ValueError as in `replay`, and for several texts.
+    gamma]; -1 after the end of the text. The texts follow each other as in the trace, and in each
+    the positions are in order, as blocks are for starts="every". ValueError as in `replay`.
     """
     texts = _texts(trace, _ranks(trace), fill=-1)
-    if len(texts.length) > 1:
-        raise ValueError(f"trace has {len(texts.length)} texts; keep the rows of one prompt")
-    ahead: Array = texts.ahead(check_limit("gamma", gamma))[0]
+    ahead: Array = texts.ahead(check_limit("gamma", gamma))[texts.is_inside]
     return ahead
 
 
@@ -234,13 +239,12 @@ def _visits(survival: Array) -> Array:
 def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) -> pd.DataFrame:
     """The frame of `replay`. nodes_to_depth[d - 1]: the number of draft nodes of depth <= d."""
     among("starts", starts, STARTS)
-    _, longest, depth = survival.shape
+    depth = survival.shape[-1]
     weights = np.ones(survival.shape[:2])
     if starts == "visited":
         weights = _visits(survival)
-    is_inside = np.arange(longest) < texts.length[:, None]
     # one row per start inside a text: what was accepted there
-    prompt, start = np.nonzero(is_inside & (weights > 0))
+    prompt, start = np.nonzero(texts.is_inside & (weights > 0))
     weight = weights[prompt, start]
     survival = survival[prompt, start]
     remaining = texts.length[prompt] - start

@@ -2,6 +2,8 @@
 own prompts.
 """
 
+from itertools import combinations, product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,8 @@ from test_stopping import COSTS
 from speclab import stats
 from speclab.lab import choose
 from speclab.lab.choose import PLAIN_SETTING, UNKNOWN, Choice, PromptCosts, fold_of
-from speclab.tree import PLAIN, chain, static_tree
+from speclab.replay import ranks_ahead, replay
+from speclab.tree import PLAIN, Tree, chain, static_tree
 
 SETTINGS = (
     {PLAIN_SETTING: PLAIN}
@@ -238,3 +241,31 @@ def test_every_resample_is_a_cross_fitted_choice_of_its_own_prompts(taken_for):
         assert spent.tolist() == pytest.approx([own["code"], own["chat"]])
         if row == 0:
             assert found.judged["setting"].tolist() == by_prompt.settings[chosen].tolist()
+
+
+# ---- the best tree -------------------------------------------------------------------------------
+
+
+def test_the_most_frequent_paths_are_accepted_most_often_of_all_trees():
+    """All trees of three nodes, by the replay: no other has more accepted tokens."""
+    rng = np.random.default_rng(5)
+    trace = trace_of({f"p{i}": ("code", rng.geometric(0.5, 30) - 1) for i in range(4)})
+    trace["draft_rank"] = trace["draft_rank"].clip(upper=2)
+    paths = [path for n in (1, 2, 3) for path in product(range(3), repeat=n)]
+    trees = []
+    for chosen in combinations(paths, 3):
+        if all(path[:-1] in ((), *chosen) for path in chosen):
+            trees.append(Tree.of_paths(chosen))
+    found = choose._most_frequent(ranks_ahead(trace, 3), 3)
+    accepted = [replay(trace, tree, "every")["accepted"].sum() for tree in trees]
+    assert len(trees) == 25
+    assert replay(trace, found, "every")["accepted"].sum() == max(accepted) > min(accepted)
+
+
+def test_the_best_tree_by_hand():
+    """The draft's second token is right after its best token, and its best token after that."""
+    trees = choose.best_trees(trace_of({"x": ("code", [0, 1, 0] * 5)}), 3, 3)
+    assert trees[1].paths == [[0], [1]], "no other rank occurs"
+    assert trees[3].paths == [[0], [0, 1], [0, 1, 0]]
+    with pytest.raises(ValueError, match="budget=0: allowed are whole numbers"):
+        choose.best_trees(random_trace(), 0, 3)

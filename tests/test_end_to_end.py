@@ -136,7 +136,7 @@ def asked_for(monkeypatch, tmp_path):
 # tables that a clock or a model makes during the test: other processors give other numbers
 MADE_HERE = (
     "01/rejected.csv",
-    *(f"08/{name}.csv" for name in ("drafts", "first-token", "tokens-per-pass")),
+    *(f"08/{name}.csv" for name in ("drafts", "first-token", "prompts-needed", "tokens-per-pass")),
     *(f"10/{name}.csv" for name in ("all-prompts", "batches", "copies", "limits", "passes")),
     *(f"10/{name}.csv" for name in ("speed", "ways")),
 )

@@ -477,8 +477,8 @@ def test_a_head_s_blocks_follow_its_lists_and_not_the_ranks_along_the_text():
     assert ranks_ahead(trace, 2).tolist() == [[0, 1], [0, 0], [0, 0], [0, -1]]
     assert replay(trace, 3)["accepted"].tolist() == [1, 2]
     assert replay(trace.drop(columns="block_ranks"), 3)["accepted"].tolist() == [3]
-    with pytest.raises(ValueError, match="2 texts; keep the rows of one prompt"):
-        ranks_ahead(trace_of({"x": ("code", [0]), "y": ("code", [0])}), 2)
+    two = trace_of({"x": ("code", [0, 1]), "y": ("code", [2])})
+    assert ranks_ahead(two, 2).tolist() == [[0, 1], [1, -1], [2, -1]]
 
 
 @pytest.mark.parametrize(("tokens", "limit"), [(20, 16), (16, 64)])

@@ -1,14 +1,16 @@
 """One `Text` and one resampling of prompts: against `stats.by_domain`, per seed, and by hand."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from cells import run_cells
 from frames import shipped
 
 from speclab import replay, score, stats
-from speclab.lab.texts import Text
+from speclab.lab.texts import ANSWER, CLOSING, THINKING, Text, segments
 from speclab.tree import chain
 
 recorded = partial(shipped, "smollm")
@@ -85,3 +87,52 @@ def test_a_shape_that_the_rule_is_not_for_is_refused(greedy, method, shape):
     with pytest.raises(ValueError, match=r"gamma|tree=") as refused:
         getattr(greedy.cut(4), method)(shape)
     assert "\n" not in str(refused.value)
+
+
+class Spelled:
+    """A tokenizer of these strings, by id."""
+
+    def __init__(self, *strings):
+        self.strings = strings
+
+    def batch_decode(self, many):
+        return ["".join(self.strings[i] for i in ids) for ids in many]
+
+
+def test_thinking_ends_with_the_closing_tag_whether_it_is_one_token_or_several():
+    tokenizer = Spelled("so", "</think>", "</", "think", ">\n", "42", " </think")
+    texts = {
+        "one token": [0, 0, 1, 5, 5],
+        "pieces": [2, 0, 2, 3, 4, 5],
+        "cut while thinking": [0, 0, 2],
+        "twice": [1, 5, 1, 5],
+        "not the tag": [6, 5],
+    }
+    rows = [(n, p, t) for n, text in texts.items() for p, t in enumerate(text)]
+    trace = pd.DataFrame(rows, columns=["prompt_id", "position", "token"])
+    shuffled = trace.sample(frac=1, random_state=0)
+    trace["segment"] = segments(shuffled, tokenizer)  # by the index
+    found = trace.groupby("prompt_id")["segment"].agg(list).to_dict()
+    assert {name: [str(one)[0] for one in each] for name, each in found.items()} == {
+        "one token": [*"tttaa"],
+        "pieces": [*"ttttta"],
+        "cut while thinking": [*"nnn"],  # missing
+        "twice": [*"taaa"],
+        "not the tag": [*"nn"],
+    }
+
+
+def test_notebook_04_compares_both_parts_of_the_same_texts():
+    """Six texts with an answer, whose tokens are right more often, and one that was cut."""
+    texts = {f"p{i}": [0, 0, 1, 0, 0] for i in range(6)} | {"cut": [0] * 5}
+    trace = pd.DataFrame(texts).melt(var_name="prompt_id", value_name="token", ignore_index=False)
+    trace = trace.rename_axis("position").reset_index().assign(domain="math")
+    trace["draft_rank"] = [0, 1, 1, 0, 0] * 3 + [0, 0, 1, 0, 1] * 3 + [0] * 5
+    names = {"ANSWER": ANSWER, "CLOSING": CLOSING, "THINKING": THINKING, "segments": segments}
+    names["runs"] = SimpleNamespace(tokenizer_of=lambda _: Spelled("so", "</think>"))
+    names = run_cells(
+        "04", "read = found", "read = found", found=SimpleNamespace(trace=trace), **names
+    )
+    of_parts, more = (names[name].at(domain="math") for name in ("numbers", "more"))
+    assert of_parts.frame["estimate"].tolist() == pytest.approx([1 / 2, 3 / 4])
+    assert more.value == pytest.approx(1 / 4) and more.row.low < 1 / 4 < more.row.high

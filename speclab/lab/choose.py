@@ -32,7 +32,7 @@ from speclab.stats import (
     judged_domains,
     resampling_of,
 )
-from speclab.tree import PLAIN, Tree, chain
+from speclab.tree import LIMITS, PLAIN, Tree, chain, check_limit
 
 PLAIN_SETTING = "plain"  # drafts nothing, with the tree `speclab.tree.PLAIN`
 UNKNOWN = "unknown"  # the label of a prompt whose domain is not known
@@ -109,6 +109,48 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
         form = (*tree.parent, *tree.rank)
         different.setdefault(form, (name, tree))
     return dict(different.values())
+
+
+def best_trees(trace: pd.DataFrame, budget: int, depth: int) -> dict[int, Tree]:
+    """For each number of levels up to `depth`, the tree of at most `budget` nodes whose nodes were
+    accepted most often along the recorded texts: of the target's text at T = 0, of sampled text
+    under the point-mass rule.
+
+    A path of ranks is accepted at a start if the draft ranks of the next tokens are its ranks. A
+    node is never accepted more often than its parent, so the most frequent paths are a tree, and of
+    all trees it has the most accepted tokens over the same starts. (Medusa, arXiv:2401.10774, and
+    Sequoia, arXiv:2402.12374, multiply the acceptances of ranks, as if they were independent.) The
+    starts are those of a decoder with a chain, then those with the tree that was found.
+
+    Judge a tree on other prompts than those that chose it. ValueError as in `replay.ranks_ahead`,
+    and for a budget or depth outside `speclab.tree.LIMITS`.
+    """
+    check_limit("budget", budget)
+    ahead = replay.ranks_ahead(trace, depth)
+    sizes = trace.groupby("prompt_id", sort=False, observed=True).size()
+    first_row = sizes.cumsum() - sizes
+    trees = {}
+    for levels in range(1, depth + 1):
+        tree = chain(levels)
+        for _ in range(2):
+            blocks = replay.replay(trace, tree)
+            starts = blocks["prompt_id"].map(first_row).astype(int) + blocks["start"]
+            tree = _most_frequent(ahead[starts, :levels], budget)
+        trees[levels] = tree
+    return trees
+
+
+def _most_frequent(ranks: np.ndarray, budget: int) -> Tree:
+    """The tree of the `budget` most frequent beginnings of rows of ranks [starts, levels]; of
+    equally frequent ones the shorter, then the one with lower ranks.
+    """
+    counts: dict[tuple[int, ...], int] = {}
+    for length in range(1, ranks.shape[1] + 1):
+        ranks = ranks[(ranks[:, length - 1] >= 0) & (ranks[:, length - 1] <= LIMITS["rank"][1])]
+        paths, times = np.unique(ranks[:, :length], axis=0, return_counts=True)
+        counts |= dict(zip(map(tuple, paths.tolist()), times.tolist(), strict=True))
+    by_count = sorted(counts, key=lambda path: (-counts[path], len(path), path))
+    return Tree.of_paths(by_count[:budget])
 
 
 def block_counts(

@@ -6,7 +6,9 @@ text at another.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from speclab import replay, score
@@ -16,6 +18,8 @@ from speclab.study.runs import Run, load_or_record, seeds_of
 from speclab.tree import Tree
 
 PLACE = ["prompt_id", "seed", "position"]
+CLOSING = "</think>"  # between what a reasoning model thinks and what it answers
+THINKING, ANSWER = "thinking", "answer"
 
 
 @dataclass(frozen=True)
@@ -128,3 +132,25 @@ class Text:
         seeds = self.trace.groupby("seed", sort=False)
         of_seed = [walk(text, shape).assign(seed=seed) for seed, text in seeds]
         return pd.concat(of_seed, ignore_index=True)
+
+
+def segments(trace: pd.DataFrame, tokenizer: Any) -> pd.Series:
+    """THINKING for each row of a trace (in any order) up to the first CLOSING in its text, whose
+    tokens belong to it, and ANSWER for those that begin after it: a Series "segment".
+
+    Missing for all rows of a text without CLOSING: it may have been cut while the target was
+    thinking, or have no thinking. A prompt has one text, or one per `seed`. CLOSING may be a token
+    or several; only the target's `tokenizer` can say.
+    """
+    ids = trace["token"].unique().tolist()
+    strings = dict(zip(ids, tokenizer.batch_decode([[token] for token in ids]), strict=True))
+    found = pd.Series(index=trace.index, dtype=object, name="segment")
+    of_text = [name for name in ("prompt_id", "seed") if name in trace]
+    for _, rows in trace.sort_values("position").groupby(of_text, sort=False, observed=True):
+        pieces = rows["token"].map(strings)
+        before, tag, _ = "".join(pieces).partition(CLOSING)
+        if tag:
+            begins = pieces.str.len().cumsum().shift(fill_value=0)  # in characters of the text
+            is_after = begins >= len(before + tag)
+            found[rows.index] = np.where(is_after, ANSWER, THINKING)
+    return found
