@@ -3,6 +3,8 @@ column. Helpers draw the numbers that they get.
 """
 
 import re
+import shutil
+import subprocess
 from itertools import combinations, pairwise, product
 
 import matplotlib
@@ -31,6 +33,7 @@ FRAME = pd.DataFrame(
     ],
     columns=["estimator", "domain", *NUMBERS],
 )
+LETTER = "\N{SCRIPT SMALL G}"
 CAPTION = "What code and chat have (50 %)."
 
 
@@ -109,8 +112,30 @@ def test_a_readers_style_file_is_used_and_missing_glyphs_are_said_once(
     frame = FRAME.replace({"domain": {"code": "日本"}})
     for _ in range(2):
         figure_files.draw_styled(lambda: figures.facets(frame, x="estimator", kind="points"))
-    error = capsys.readouterr().err
-    assert error.count("no font of the figures has Glyph") == 1 and "STYLE=" in error
+    said = "no font of the figures has 日 本; install one that has, as Noto Sans CJK SC, and name"
+    assert capsys.readouterr().err.count(said) == 1
+
+
+def test_fonts_of_a_profile_draw_what_the_house_font_lacks(monkeypatch, capsys):
+    """The script letter is in matplotlib's STIX fonts, and not in DejaVu Sans."""
+    monkeypatch.setattr(figure_files, "_reported", set())
+    figures.has_font.cache_clear()
+    frame = FRAME.replace({"domain": {"code": LETTER}})
+    fonts = ("No Such Font", "STIXGeneral")
+    for own, is_said in (((), True), (fonts, False)):
+        draw = lambda: figures.facets(frame, x="estimator", kind="points")  # noqa: E731
+        figure_files.draw_styled(draw, fonts=own)
+        figure_files.draw_styled(draw, fonts=own)
+        assert ("no font of the figures" in (said := capsys.readouterr().err)) is is_said
+    assert said.count("font: 'No Such Font' is not on this machine") == 1
+
+
+@pytest.mark.parametrize(
+    ("character", "font"),
+    [("语", "CJK SC"), ("が", "CJK JP"), ("한", "CJK KR"), ("ก", "Sans Thai"), ("🙂", "Symbols 2")],
+)
+def test_a_missing_character_names_a_font(character, font):
+    assert figures.font_for(character).endswith(font)
 
 
 # ---- looks ---------------------------------------------------------------------------------------
@@ -299,3 +324,40 @@ def test_a_table_is_numbers_to_compute_with_and_cells_to_print(tmp_path):
     long = pd.concat([FRAME] * 4)  # 16 rows
     text = tables.export_table(long, tmp_path, "long")[1].read_text("utf-8")
     assert r"\begin{longtable}{llrrr}" in text and r"\begin{table}" not in text
+    text = tables.export_table(long, tmp_path, "long", most=12)[1].read_text("utf-8")
+    assert text.startswith("% 12 of 16 rows; all are in long.csv\n\\begin{table}")
+    assert text.count("\\\\\n") == 1 + 12
+    assert len(pd.read_csv(tmp_path / "long.csv")) == 16
+
+
+def test_cells_of_a_paper_are_those_of_the_page_and_compile(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "set": ["[γ ± 1]", "* β_2^3", r"a\b ~ {c}", "5 % of #1 & $2"],
+            "p_holm": [0.0, 0.25, np.nan, 1.0],
+            "gain": ["1.35x [1.32, 1.37]", "+6 points [5, 8]", "−0.30 [−0.4, 0]", "undefined"],
+        }
+    )
+    caption = "“γ” of _all_, 5 %"
+    for name, is_wide in (names := {"plain": False, "wide": True}).items():
+        tables.export_table(frame, tmp_path, name, caption=caption, is_wide=is_wide)
+    text = (tmp_path / "wide.tex").read_text("utf-8")
+    for part in (
+        r"\begin{tabular}{lrr}",
+        r"{[}$\gamma$ $\pm$ 1] & $<$ 0.001 & 1.35$\times$ [1.32, 1.37] \\",
+        r"{*} $\beta$\_2\textasciicircum 3 & 0.250 & +6 points [5, 8] \\",
+        r"& -- & $-$0.30 [$-$0.4, 0] \\",
+        r"5 \% of \#1 \& \$2 & 1.000 & undefined \\",
+    ):
+        assert text.count(part) == 1, (part, text)
+    if not shutil.which("pdflatex"):
+        return
+    inputs = "".join(f"\\input{{{name}}}" for name in names)
+    head = r"\documentclass[twocolumn]{article}\usepackage{booktabs}\begin{document}"
+    (tmp_path / "paper.tex").write_text(head + inputs + r"\end{document}")
+    done = subprocess.run(
+        ["pdflatex", "-halt-on-error", "-no-shell-escape", "paper.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+    )
+    assert done.returncode == 0 and (tmp_path / "paper.pdf").is_file(), done.stdout[-2000:]

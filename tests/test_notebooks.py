@@ -17,6 +17,7 @@ import papermill
 import pytest
 import torch
 
+from speclab import stats
 from speclab.run.parameters import parameters_of
 from speclab.show import notebook
 from speclab.study.profiles import ROOT, load_profile
@@ -103,6 +104,29 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     assert files == {f"by-domain{end}" for end in ends} | {"table-1.csv", "table-1.tex"}
     with pytest.raises(ValueError, match="by-domain.csv already holds another table"):
         ctx.export(alphas.assign(estimate=0.7), "by-domain")
+
+
+def test_a_level_is_that_of_every_interval_and_said_on_the_page(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(notebook, "show_text", said.append)
+    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
+    monkeypatch.setattr(stats, "LEVEL", stats.LEVEL)
+    notebook.start("03_domain_acceptance", "tiny", {"level": 0.9, "prompts_per_domain": 10})
+    assert stats.LEVEL == 0.9 and "Intervals: 90 % over prompts" in said[0]
+    assert not re.search("95", " ".join(said))
+
+
+def test_titles_and_captions_name_no_level():
+    """Of the coverage in 12 the level is known: the studies were simulated at 95 %."""
+    named = {
+        (path.name[:2], word.value.value)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for word in getattr(node, "keywords", ())
+        if word.arg in ("title", "caption", "y", "stamp") and isinstance(word.value, ast.Constant)
+        if re.search(r"9\d ?%", str(word.value.value))
+    }
+    assert named == {("12", "Coverage of 95 % intervals by number of prompts")}
 
 
 STUDIED = [  # notebook, changes of the profile, and what is said if it cannot study them

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from data.training_prompts.compose import shingles
 from speclab.plain import DOMAINS, EncodedPrompt
-from speclab.study.profiles import ROOT, load_profile
+from speclab.study.profiles import ROOT, Profile, load_profile
 from speclab.study.prompts import (
     MATH_PROMPT,
     MIRROR,
@@ -28,6 +28,7 @@ from speclab.study.prompts import (
     read_prompts,
     training_prompts,
 )
+from speclab.study.reading import checked
 from speclab.study.runs import of_kind, profile_prompts
 
 CHAT_TEMPLATE = (
@@ -278,6 +279,93 @@ def test_a_mirror_without_the_set_or_its_rows_is_named(cache, tmp_path):
         cache.setenv(MIRROR, str(mirror))
         with pytest.raises(ValueError, match=f"{mirror}/openai/gsm8k: FileNotFound"):
             load_prompts("paper", 1, ["reasoning"])
+
+
+# ---------------------------------------------------------------- a set that a profile names
+
+OF_HUB = {
+    "hub": "someone/questions",
+    "revision": "0123456789abcdef0123456789abcdef01234567",
+    "split": "test",
+    "column": "question",
+}
+
+
+@pytest.fixture
+def questions(cache, tmp_path):
+    """A mirror with one set of two configurations, as Parquet files."""
+    from datasets import Dataset
+
+    rows = {
+        "question": ["Why?", None, "How  much?", "Who?"],
+        "subject": ["law", "law", "sums", "law"],
+        "answers": [["a"], [], [], []],
+    }
+    folder = tmp_path / "mirror" / OF_HUB["hub"]
+    for config in ("main", "other"):
+        Dataset.from_dict(rows).to_parquet(folder / config / "test.parquet")
+    lines = [f"- config_name: {config}\n  data_files: {config}/*" for config in ("main", "other")]
+    (folder / "README.md").write_text("---\nconfigs:\n" + "\n".join(lines) + "\n---\n")
+    cache.setenv(MIRROR, str(tmp_path / "mirror"))
+    return cache
+
+
+def profile_with(tmp_path, **changes):
+    """The profile of a YAML file that names the set."""
+    facts = {name: f"data/pairs/tiny/{name}" for name in ("target", "draft")}
+    prompts = {name: value for name, value in (OF_HUB | changes).items() if value is not None}
+    (tmp_path / "study.yaml").write_text(json.dumps(facts | {"prompts": prompts}))
+    return load_profile(tmp_path / "study.yaml")
+
+
+def test_a_set_of_the_hub_is_read_by_its_columns(questions, tmp_path):
+    profile = profile_with(tmp_path, config="main", domain="subject")
+    assert profile_prompts(profile) == [
+        Prompt("law-0", "law", "Why?"),
+        Prompt("law-3", "law", "Who?"),
+        Prompt("sums-2", "sums", "How  much?"),
+    ]
+    few = profile.replace(prompts_per_domain=1, domains=("sums", "law"))
+    assert [prompt.prompt_id for prompt in profile_prompts(few)] == ["sums-2", "law-0"]
+    one = profile_with(tmp_path, config="other")
+    assert {prompt.domain for prompt in profile_prompts(one)} == {"questions"}
+    # a manifest keeps it
+    assert checked(Profile, asdict(profile), "manifest", of_json=True) == profile
+    assert profile.others == () and str(profile.prompts) == OF_HUB["hub"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"revision": "main"}, "revision='main': a commit with its 40"),
+        ({"revision": None}, "missing field revision"),
+        ({"hub": "../questions"}, "hub='../questions'"),
+        ({"colum": "x"}, "did you mean 'column'"),
+        ({"column": "questions"}, "no column 'questions': did you mean 'question'"),
+        ({"domain": "topic"}, "no column 'topic'.*allowed are question, subject, answers"),
+        ({"column": "answers"}, r"row 0: column 'answers' holds \['a'\], which is no text"),
+        ({"split": "dev"}, "cannot be read.*dev.*Check config, split"),
+        ({"config": "third"}, "cannot be read.*third.*Check config, split"),
+        ({"hub": "someone/else"}, "someone/else cannot be read"),
+    ],
+)
+def test_a_set_of_the_hub_that_cannot_be_read_says_why_in_a_line(
+    questions, tmp_path, changes, words
+):
+    with pytest.raises(ValueError, match=words) as error:
+        profile_prompts(profile_with(tmp_path, **{"config": "main"} | changes))
+    assert "\n" not in str(error.value)
+
+
+def test_without_a_network_a_set_of_the_hub_says_what_to_do(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    cache.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"cannot be read from .*network, or set {MIRROR}"):
+        profile_prompts(profile_with(tmp_path))
+    (tmp_path / OF_HUB["hub"]).mkdir(parents=True)
+    with pytest.raises(ValueError, match="is also a file or folder here"):
+        profile_prompts(profile_with(tmp_path))
 
 
 # ---------------------------------------------------------------- prompts_digest

@@ -85,6 +85,13 @@ def test_levels_by_hand():
     assert stats.levels_of(10**6) == pytest.approx([0.025, 0.975], abs=1e-6)
 
 
+def test_another_level_by_hand(monkeypatch):
+    """For 90 %, t of 4 degrees of freedom is 2.1318, times sqrt(5 / 4) 2.3835: Phi is 0.008575."""
+    monkeypatch.setattr(stats, "LEVEL", 0.9)
+    assert stats.levels_of(5) == pytest.approx([0.008575, 1 - 0.008575], abs=2e-6)
+    assert stats.levels_of(10**6) == pytest.approx([0.05, 0.95], abs=1e-6)
+
+
 def test_a_domain_goes_by_its_own_prompts_and_all_by_the_fewest():
     both = pd.concat([clustered(6), clustered(30, domain="chat", seed=1)])
     prompts = stats.resampling_of(both, 10)
