@@ -292,8 +292,8 @@ OF_HUB = {
 
 
 @pytest.fixture
-def questions(cache, tmp_path):
-    """A mirror with one set of two configurations, as Parquet files."""
+def named(cache, tmp_path):
+    """The prompts of a profile that names a set, which a mirror has as a Parquet file."""
     from datasets import Dataset
 
     rows = {
@@ -301,71 +301,62 @@ def questions(cache, tmp_path):
         "subject": ["law", "law", "sums", "law"],
         "answers": [["a"], [], [], []],
     }
-    folder = tmp_path / "mirror" / OF_HUB["hub"]
-    for config in ("main", "other"):
-        Dataset.from_dict(rows).to_parquet(folder / config / "test.parquet")
-    lines = [f"- config_name: {config}\n  data_files: {config}/*" for config in ("main", "other")]
-    (folder / "README.md").write_text("---\nconfigs:\n" + "\n".join(lines) + "\n---\n")
-    cache.setenv(MIRROR, str(tmp_path / "mirror"))
-    return cache
+    mirror = tmp_path / "mirror"
+    Dataset.from_dict(rows).to_parquet(mirror / OF_HUB["hub"] / "test.parquet")
+    cache.setenv(MIRROR, str(mirror))
+    study = tmp_path / "study.yaml"
+
+    def of(**changes):
+        prompts = OF_HUB | changes
+        facts = {name: f"data/pairs/tiny/{name}" for name in ("target", "draft")}
+        study.write_text(json.dumps(facts | {"prompts": prompts}))
+        return load_profile(study)
+
+    return of
 
 
-def profile_with(tmp_path, **changes):
-    """The profile of a YAML file that names the set."""
-    facts = {name: f"data/pairs/tiny/{name}" for name in ("target", "draft")}
-    prompts = {name: value for name, value in (OF_HUB | changes).items() if value is not None}
-    (tmp_path / "study.yaml").write_text(json.dumps(facts | {"prompts": prompts}))
-    return load_profile(tmp_path / "study.yaml")
-
-
-def test_a_set_of_the_hub_is_read_by_its_columns(questions, tmp_path):
-    profile = profile_with(tmp_path, config="main", domain="subject")
-    assert profile_prompts(profile) == [
-        Prompt("law-0", "law", "Why?"),
-        Prompt("law-3", "law", "Who?"),
-        Prompt("sums-2", "sums", "How  much?"),
+def test_a_set_of_the_hub_is_read_by_its_columns(named):
+    profile = named(domain="subject")
+    asked = profile_prompts(profile.replace(prompts_per_domain=1, domains=("sums", "law")))
+    assert asked == [Prompt("sums-2", "sums", "How  much?"), Prompt("law-0", "law", "Why?")]
+    assert [prompt.prompt_id for prompt in profile_prompts(named())] == [
+        f"questions-{row}" for row in (0, 2, 3)
     ]
-    few = profile.replace(prompts_per_domain=1, domains=("sums", "law"))
-    assert [prompt.prompt_id for prompt in profile_prompts(few)] == ["sums-2", "law-0"]
-    one = profile_with(tmp_path, config="other")
-    assert {prompt.domain for prompt in profile_prompts(one)} == {"questions"}
-    # a manifest keeps it
-    assert checked(Profile, asdict(profile), "manifest", of_json=True) == profile
-    assert profile.others == () and str(profile.prompts) == OF_HUB["hub"]
+    of_manifest = json.loads(json.dumps(asdict(profile)))
+    assert checked(Profile, of_manifest, "", of_json=True) == profile
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"revision": "main"}, "revision='main': a commit with its 40"),
-        ({"revision": None}, "missing field revision"),
         ({"hub": "../questions"}, "hub='../questions'"),
         ({"colum": "x"}, "did you mean 'column'"),
-        ({"column": "questions"}, "no column 'questions': did you mean 'question'"),
-        ({"domain": "topic"}, "no column 'topic'.*allowed are question, subject, answers"),
-        ({"column": "answers"}, r"row 0: column 'answers' holds \['a'\], which is no text"),
-        ({"split": "dev"}, "cannot be read.*dev.*Check config, split"),
-        ({"config": "third"}, "cannot be read.*third.*Check config, split"),
-        ({"hub": "someone/else"}, "someone/else cannot be read"),
+        ({"column": "questions"}, "'questions'.*not in the dataset.*'question'"),
+        ({"domain": "topic"}, "'topic'.*not in the dataset"),
+        ({"column": "answers"}, r"row 0: {'answers': \['a'\]} is no text"),
+        ({"split": "dev"}, "dev.*Should be one of.*test.*Check config, split"),
+        ({"config": "third"}, "third.*Check config, split"),
+        ({"hub": "someone/else"}, "someone/else cannot be read.*someone/else"),
     ],
 )
-def test_a_set_of_the_hub_that_cannot_be_read_says_why_in_a_line(
-    questions, tmp_path, changes, words
-):
+def test_a_set_of_the_hub_that_cannot_be_read_says_why_in_a_line(named, changes, words):
     with pytest.raises(ValueError, match=words) as error:
-        profile_prompts(profile_with(tmp_path, **{"config": "main"} | changes))
+        profile_prompts(named(**changes))
     assert "\n" not in str(error.value)
 
 
-def test_without_a_network_a_set_of_the_hub_says_what_to_do(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    cache.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    monkeypatch.chdir(tmp_path)
+def test_without_a_network_a_set_of_the_hub_says_what_to_do(named, cache, tmp_path):
+    cache.delenv(MIRROR)
+    cache.chdir(tmp_path)
+    for module in ("huggingface_hub.constants", "datasets.config"):
+        cache.setattr(f"{module}.HF_HUB_OFFLINE", True)
+    profile = named()
     with pytest.raises(ValueError, match=f"cannot be read from .*network, or set {MIRROR}"):
-        profile_prompts(profile_with(tmp_path))
+        profile_prompts(profile)
     (tmp_path / OF_HUB["hub"]).mkdir(parents=True)
     with pytest.raises(ValueError, match="is also a file or folder here"):
-        profile_prompts(profile_with(tmp_path))
+        profile_prompts(profile)
 
 
 # ---------------------------------------------------------------- prompts_digest

@@ -4,6 +4,8 @@ width of two columns and of one. The same data give the same bytes.
 
 import io
 import json
+import re
+import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +25,7 @@ FORMATS = ("pdf", "svg", "png")
 COLUMN = "-column"  # ends the name of a picture at the width of one column
 AGAIN = "run its notebook again"
 TOO_SMALL = "collapsed to zero"  # in matplotlib's warning when text leaves no room for a panel
+EAST_ASIAN = re.compile("CJK|HIRAGANA|KATAKANA|HANGUL")  # begin the names of characters
 _reported: set[str] = set()  # missing characters
 
 
@@ -92,7 +95,8 @@ def draw_styled(
     glyphs = figures.missing_glyphs(found)
     if glyphs and glyphs not in _reported:
         _reported.add(glyphs)
-        font = figures.font_for(glyphs[0])
+        name = unicodedata.name(glyphs[0], "")
+        font = "Noto Sans CJK SC" if EAST_ASIAN.match(name) else "Noto Sans of this script"
         notice(
             f"no font of the figures has {' '.join(glyphs)}; install one that has, as {font}, and "
             "name it in the profile (`font: …`)"

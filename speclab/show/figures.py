@@ -8,7 +8,6 @@ parts, and labels are broken into lines by the mean width of a letter. `figure_f
 import os
 import re
 import textwrap
-import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -362,11 +361,3 @@ def missing_glyphs(found: Iterable[warnings.WarningMessage]) -> str:
     """The characters that no font has, from the warnings of a drawing."""
     codes = [re.match(r"Glyph (\d+) .*missing from font", str(one.message)) for one in found]
     return "".join(dict.fromkeys(chr(int(code[1])) for code in codes if code))
-
-
-def font_for(character: str) -> str:
-    """A free font (Google's Noto) that has a character, by the script in the character's name."""
-    script = unicodedata.name(character, "").partition(" ")[0]
-    if unicodedata.category(character)[0] != "L":
-        return "Noto Sans Symbols 2"
-    return style.EAST_ASIAN.get(script, f"Noto Sans {script.title()}")

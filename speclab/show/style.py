@@ -13,12 +13,6 @@ ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
 NARROW = 5.0  # below this width panels are stacked
 TALLEST = 8.0
 FONT, MONOSPACED = "DejaVu Sans", "DejaVu Sans Mono"
-EAST_ASIAN = {  # fonts by the first word of a character's name in Unicode
-    "CJK": "Noto Sans CJK SC",
-    "HIRAGANA": "Noto Sans CJK JP",
-    "KATAKANA": "Noto Sans CJK JP",
-    "HANGUL": "Noto Sans CJK KR",
-}
 TEXT, SMALL_TEXT = 8.0, 7.0  # points; SMALL_TEXT in a narrow figure
 STAMP: dict[str, Any] = {  # a warning across a figure
     "rotation": 20,

@@ -26,9 +26,6 @@ SIGNS = {  # signs that LaTeX's usual fonts lack, or show as others
     "β": r"$\beta$",
     "γ": r"$\gamma$",
     "Δ": r"$\Delta$",
-    "μ": r"$\mu$",
-    "σ": r"$\sigma$",
-    "τ": r"$\tau$",
     # of tokens
     "␣": r"\textvisiblespace{}",
     "⏎": r"$\hookleftarrow$",
@@ -74,7 +71,7 @@ def export_table(
     `markdown` shows, a dash for missing values, numbers on the right). Returns both paths.
 
     cells: shown in name.tex in place of the values. Default caption and label come from the name.
-    is_wide: across both columns of a paper (`table*`). most: only so many first rows are in
+    is_wide: across both columns of a paper (`table*`). most: this many first rows, at most, are in
     name.tex. If they are more than MOST_ROWS, it is a `longtable`. Files are byte-stable and never
     partly written. Raises ValueError if the frame is empty.
     """

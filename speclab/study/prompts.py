@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache, partial
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -337,7 +337,7 @@ def _set_of_hub(
         yield partial(load_dataset, location, config, split=split, revision=pinned)
     # the hub client has many kinds of errors; none of them says what to do
     except Exception as error:
-        said = one_line(f"{type(error).__name__}: {error}")
+        said = one_line(f"{type(error).__name__}: {error}").rstrip(".")
         raise ValueError(
             f"{name} cannot be read from {location}: {said}. Check config, split, revision and the "
             f"network, or set {MIRROR} to a folder with copies, <folder>/<owner>/<name>"
@@ -345,37 +345,25 @@ def _set_of_hub(
 
 
 @lru_cache(maxsize=8)  # each kind of run asks for them
-def _own_hub_prompts(source: HubPrompts, mirror: Path | None) -> tuple[Prompt, ...]:
-    """All prompts of a set that a profile names; mirror: where MIRROR is."""
-    with _set_of_hub(source.hub, source.config, source.split, source.revision) as load:
-        rows = load()
-    return tuple(prompts_of_rows(rows, source))
-
-
-def prompts_of_rows(rows: Any, source: HubPrompts) -> Iterator[Prompt]:
-    """The prompts of `datasets.load_dataset`'s rows, in order, with ids as `chat-7` (domain and
-    row, from 0). Rows without text are left out. ValueError for a missing column, a column that
-    does not hold texts, or a name that cannot be a domain.
+def _named_prompts(source: HubPrompts, mirror: Path | None) -> list[Prompt]:
+    """All prompts of a set that a profile names, in order, with ids as `chat-7` (domain and row,
+    from 0). Rows without text are left out. mirror: where MIRROR is. ValueError if it cannot be
+    read, for a cell that is no text, and for a name that cannot be a domain.
     """
-    for column in filter(None, [source.column, source.domain]):
-        if column not in rows.column_names:
-            raise ValueError(
-                f"{source} has no column {column!r}: {near(column, rows.column_names)}"
-            )
-    texts = rows[source.column]
-    domains = rows[source.domain] if source.domain else repeat(source.hub.partition("/")[2])
-    spelled: dict[str, str] = {}
-    for index, (text, domain) in enumerate(zip(texts, domains, strict=False)):
+    columns = [source.column, *filter(None, [source.domain])]
+    with _set_of_hub(source.hub, source.config, source.split, source.revision) as load:
+        rows = load().select_columns(columns)
+    prompts, spelled = [], dict[str, str]()
+    for index, row in enumerate(rows):
         where = f"{source}, row {index}"
-        for column, value in ((source.column, text or ""), (source.domain, domain)):
-            if not isinstance(value, str):
-                raise ValueError(
-                    f"{where}: column {column!r} holds {brief(value)}, which is no text; name a "
-                    "column of texts"
-                )
+        text = row[source.column] or ""
+        domain = row[source.domain] if source.domain else source.hub.partition("/")[2]
+        if not (isinstance(text, str) and isinstance(domain, str)):
+            raise ValueError(f"{where}: {brief(row)} is no text; name columns of texts")
         check_domain(domain, spelled, where)
-        if text and text.strip():
-            yield Prompt(f"{domain}-{index}", domain, text)
+        if text.strip():
+            prompts.append(Prompt(f"{domain}-{index}", domain, text))
+    return prompts
 
 
 def load_prompts(
@@ -402,7 +390,7 @@ def load_prompts(
         per_domain = per_domain or PER_DOMAIN
     if not hub_sets:
         if isinstance(source, HubPrompts):
-            known = [*_own_hub_prompts(source, folder_of(MIRROR))]
+            known = _named_prompts(source, folder_of(MIRROR))
         else:
             known = read_prompts(OWN_SETS.get(str(source), REPOSITORY / source))
         if source == "unwrapped":
