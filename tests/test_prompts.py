@@ -333,10 +333,8 @@ def test_a_set_of_the_hub_is_read_by_its_columns(named):
         ({"hub": "../questions"}, "hub='../questions'"),
         ({"colum": "x"}, "did you mean 'column'"),
         ({"column": "questions"}, "'questions'.*not in the dataset.*'question'"),
-        ({"domain": "topic"}, "'topic'.*not in the dataset"),
         ({"column": "answers"}, r"row 0: {'answers': \['a'\]} is no text"),
         ({"split": "dev"}, "dev.*Should be one of.*test.*Check config, split"),
-        ({"config": "third"}, "third.*Check config, split"),
         ({"hub": "someone/else"}, "someone/else cannot be read.*someone/else"),
     ],
 )
