@@ -170,12 +170,13 @@ else:
 # %% [markdown]
 # What would one more prompt of the own kind give? The number of a single prompt is the tokens that
 # a target pass emits with four drafted tokens. If its logarithm is normal in a domain, with the
-# mean $m$ and the standard deviation $s$ of $n$ prompts, a new prompt lies with 95 % probability in
+# mean $m$ and the standard deviation $s$ of $n$ prompts, a new prompt lies with the probability of
+# the level (95 %, if the study sets no other) in
 #
 # $$\exp\left(m \pm t_{n-1}\, s\, \sqrt{1 + 1/n}\right).$$
 #
 # This **prediction interval** is far wider than the interval of a mean. If other prompts were of
-# the same kind, about 95 % of them would lie `inside`.
+# the same kind, about this share of them would lie `inside`.
 
 
 # %%
@@ -186,9 +187,9 @@ def tokens_per_pass(each):
 
 
 def for_a_new_prompt(numbers):
-    """The 95 % prediction interval from the numbers of other prompts."""
+    """The prediction interval from the numbers of other prompts."""
     logs, n = np.log(numbers), len(numbers)
-    width = t.ppf(0.975, n - 1) * logs.std() * np.sqrt(1 + 1 / n)
+    width = t.ppf(stats.tails()[1], n - 1) * logs.std() * np.sqrt(1 + 1 / n)
     return np.exp([logs.mean() - width, logs.mean() + width])
 
 

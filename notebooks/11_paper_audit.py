@@ -119,7 +119,8 @@ def judge(rows):
     inside = (rows["low"] > rows["least"]) & (rows["high"] < rows["most"])
     if inside.all():
         return "holds"
-    longer = ndtri(0.025 / len(rows)) / ndtri(0.025)  # 1 for a single row
+    tail = stats.tails()[0]
+    longer = ndtri(tail / len(rows)) / ndtri(tail)  # 1 for a single row
     low = rows["estimate"] - longer * (rows["estimate"] - rows["low"])
     high = rows["estimate"] + longer * (rows["high"] - rows["estimate"])
     outside = (high <= rows["least"]) | (low >= rows["most"])

@@ -61,8 +61,8 @@ prompts = greedy.trace.groupby("domain")["prompt_id"].nunique()[judged]
 # %% [markdown]
 # Every number of this kit comes from a sample of prompts. With other prompts of the same kind it
 # would have been another number. A **95 % interval** says how far: in 95 of 100 studies, the
-# interval should contain the value that all prompts of this kind would give. How does the kit make
-# its intervals, and are they right?
+# interval should contain the value that all prompts of this kind would give. (A study may set
+# another `level`.) How does the kit make its intervals, and are they right?
 #
 # ## 1. What is an interval?
 # We cannot collect new prompts again and again, so we draw from those that we have (the
@@ -73,10 +73,10 @@ prompts = greedy.trace.groupby("domain")["prompt_id"].nunique()[judged]
 #
 # $$\Phi\left(\pm\sqrt{\frac{n}{n-1}}\; t_{n-1}\right),$$
 #
-# where $n$ is the number of prompts, $t_{n-1}$ the 97.5 % quantile of Student's distribution and
-# $\Phi$ the normal distribution. For many prompts that is the middle 95 %, for few prompts a little
-# more (Hesterberg 2015). Here is the interval of one domain. `hit` says for each token of a greedy
-# text whether the draft's best token was the target's.
+# where $n$ is the number of prompts, $t_{n-1}$ a quantile of Student's distribution (97.5 % for an
+# interval of 95 %) and $\Phi$ the normal distribution. For many prompts that is the middle 95 %,
+# for few prompts a little more (Hesterberg 2015). Here is the interval of one domain. `hit` says
+# for each token of a greedy text whether the draft's best token was the target's.
 
 # %% tags=["by-hand"]
 rows = greedy.trace[greedy.trace["domain"] == judged[0]]
@@ -85,7 +85,7 @@ n = len(sums)
 rng = np.random.default_rng([0, 0])
 times = rng.multinomial(n, np.full(n, 1 / n), size=stats.RESAMPLES)  # how often each is drawn
 resampled = times @ sums["sum"] / (times @ sums["size"])
-quantiles = norm.cdf(np.sqrt(n / (n - 1)) * t.ppf([0.025, 0.975], n - 1))
+quantiles = norm.cdf(np.sqrt(n / (n - 1)) * t.ppf(stats.tails(), n - 1))
 low, high = np.quantile(resampled, quantiles)
 print(f"{judged[0]}: {rows['hit'].mean():.3f} [{low:.3f}, {high:.3f}], {n} prompts")
 
@@ -98,7 +98,7 @@ assert np.allclose([low, high], [by_kit.low, by_kit.high])
 # independent, each token would count as a new observation.
 
 # %% tags=["by-hand"]
-of_tokens = 2 * 1.96 * rows["hit"].astype(float).sem()
+of_tokens = 2 * norm.ppf(stats.tails()[1]) * rows["hit"].astype(float).sem()
 print(f"as if tokens were independent, the interval is {of_tokens:.3f} wide, not {high - low:.3f}")
 
 # %% [markdown]
@@ -108,9 +108,9 @@ print(f"as if tokens were independent, the interval is {of_tokens:.3f} wide, not
 # ## 2. Does an interval contain the true value?
 # To know the true value, we take the prompts of a recorded run as all prompts there are. A
 # simulated study draws a few of them per domain and computes its interval. The **coverage** is the
-# share of studies whose interval contains the number of all prompts. *Percentile* is the middle
-# 95 % of the resamples; the kit's intervals are the *expanded percentile* of section 1. *BCa*
-# corrects the quantiles for bias.
+# share of studies whose interval contains the number of all prompts. All were simulated at 95 %.
+# *Percentile* is the middle 95 % of the resamples; the kit's intervals are the *expanded
+# percentile* of section 1. *BCa* corrects the quantiles for bias.
 
 # %%
 simulated = pd.read_csv(ROOT / READS[0], float_precision="round_trip")

@@ -84,7 +84,8 @@ for name, each in sets.items():
     numbers = stats.by_domain(each.trace, score.mean_of("hit"))
     rows[name] = each.shown(numbers)  # without domains whose texts are those of another set
 elsewhere = Estimates.stacked(rows, "set").in_units("%")
-ctx.table(elsewhere, "other-prompts", rows="set", columns="domain")
+caption = "The best token accepted, by prompt set"
+ctx.table(elsewhere, "other-prompts", rows="set", columns="domain", caption=caption)
 
 # %%
 # The verdict decides which of the written sentences is printed.

@@ -1,8 +1,8 @@
 """Tables of estimates with intervals: select rows, format cells, compare, and write sentences.
 
 Every number that a notebook computes and shows is in an `Estimates`. This module uses no model and
-no figure. `speclab.stats` computes the numbers. Intervals are 95 % intervals over resampled
-prompts.
+no figure. `speclab.stats` computes the numbers. Intervals are over resampled prompts (95 %, or
+the study's `level`).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

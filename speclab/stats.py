@@ -28,7 +28,8 @@ from speclab.plain import DOMAINS, Array
 from speclab.score import ALL, POOLED, Estimator, across, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
-FEW_PROMPTS = 20  # per domain; with fewer, intervals cover less than 95 % (notebook 12)
+FEW_PROMPTS = 20  # per domain; with fewer, intervals cover less than they promise (notebook 12)
+LEVEL = 0.95  # of all intervals; a notebook sets that of its study (`level` in the profile)
 UNNAMED = "one domain"  # the domain of a frame without the column `domain`
 NO_INTERVAL = "too few rows: undefined in the sample, or in more than 5 % of the resamples"
 NO_NUMBER = "undefined in some rows, as min(1, p/q) is where q = 0"
@@ -37,7 +38,7 @@ TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate, its 95 % interval over resampled prompts (`bounds_of`), and the number of
+    """An estimate, its interval over resampled prompts (`bounds_of`), and the number of
     prompts in all domains.
     """
 
@@ -155,16 +156,25 @@ def _times_drawn(size: int, n: int, seed: int, number: int, part: int) -> Array:
     return drawn
 
 
+def tails() -> Array:
+    """The quantile levels (2,) between which a share LEVEL of a distribution lies in its middle:
+    0.025 and 0.975 for 95 %.
+    """
+    below = round((1 - LEVEL) / 2, 9)
+    return np.array([below, 1 - below])
+
+
 def levels_of(n_prompts: int) -> Array:
-    """Quantile levels (2,) of a 95 % interval from resamples of `n_prompts` prompts per domain:
-    Phi(-+ sqrt(n / (n - 1)) t), where t is Student's 97.5 % quantile for n - 1 degrees of freedom.
+    """Quantile levels (2,) of an interval from resamples of `n_prompts` prompts per domain:
+    Phi(-+ sqrt(n / (n - 1)) t), where t are Student's quantiles at `tails` for n - 1 degrees of
+    freedom.
 
     This is the expanded percentile interval (Hesterberg 2015, What Teachers Should Know About the
-    Bootstrap, The American Statistician 69). The plain percentile interval uses the levels 0.025
-    and 0.975. It is too narrow for few prompts, as if a variance were divided by n instead of n - 1
-    and quantiles were normal. With many prompts both intervals agree.
+    Bootstrap, The American Statistician 69). The plain percentile interval uses the levels `tails`.
+    It is too narrow for few prompts, as if a variance were divided by n instead of n - 1 and
+    quantiles were normal. With many prompts both intervals agree.
     """
-    t = stdtrit(n_prompts - 1, np.array([0.025, 0.975]))
+    t = stdtrit(n_prompts - 1, tails())
     wider = np.sqrt(n_prompts / (n_prompts - 1))
     levels: Array = ndtr(wider * t)
     return levels

@@ -3,6 +3,9 @@ column. Helpers draw the numbers that they get.
 """
 
 import re
+import shutil
+import subprocess
+from functools import partial
 from itertools import combinations, pairwise, product
 
 import matplotlib
@@ -109,8 +112,19 @@ def test_a_readers_style_file_is_used_and_missing_glyphs_are_said_once(
     frame = FRAME.replace({"domain": {"code": "日本"}})
     for _ in range(2):
         figure_files.draw_styled(lambda: figures.facets(frame, x="estimator", kind="points"))
-    error = capsys.readouterr().err
-    assert error.count("no font of the figures has Glyph") == 1 and "STYLE=" in error
+    said = "no font of the figures has 日 本; install one that has, as Noto Sans CJK SC, and name"
+    assert capsys.readouterr().err.count(said) == 1
+
+
+def test_fonts_of_a_profile_draw_what_the_house_font_lacks(monkeypatch, capsys):
+    """The letter is in matplotlib's STIX fonts, and not in DejaVu Sans."""
+    frame = FRAME.replace({"domain": {"code": "\N{SCRIPT SMALL G}"}})
+    draw = partial(figures.facets, frame, x="estimator", kind="points")
+    for fonts, said in (([], "no font of"), (["No Such", "STIXGeneral"], "font: 'No Such' is not")):
+        for _ in range(2):
+            figure_files.draw_styled(draw, fonts=fonts)
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
 
 
 # ---- looks ---------------------------------------------------------------------------------------
@@ -299,3 +313,34 @@ def test_a_table_is_numbers_to_compute_with_and_cells_to_print(tmp_path):
     long = pd.concat([FRAME] * 4)  # 16 rows
     text = tables.export_table(long, tmp_path, "long")[1].read_text("utf-8")
     assert r"\begin{longtable}{llrrr}" in text and r"\begin{table}" not in text
+    text = tables.export_table(long, tmp_path, "long", most=12)[1].read_text("utf-8")
+    assert text.startswith("% 12 of 16 rows; all are in long.csv\n\\begin{table}")
+    assert text.count("\\\\\n") == 1 + 12
+    assert len(pd.read_csv(tmp_path / "long.csv")) == 16
+
+
+def test_cells_of_a_paper_are_those_of_the_page_and_compile(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "set": ["[γ ± 1]", "* β_2^3", "5 % of #1 & $2"],
+            "p_holm": [0.0, np.nan, 1.0],
+            "gain": ["1.35x [1.32, 1.37]", "−0.30 [−0.4, 0]", "undefined"],
+        }
+    )
+    inputs = ""
+    for name, is_wide in {"plain": False, "wide": True}.items():
+        tables.export_table(frame, tmp_path, name, caption="γ of _all_, 5 %", is_wide=is_wide)
+        inputs += f"\\input{{{name}}}"
+    text = (tmp_path / "wide.tex").read_text("utf-8")
+    for part in (
+        r"\begin{tabular}{lrr}",
+        r"{[}$\gamma$ $\pm$ 1] & $<$ 0.001 & 1.35$\times$ [1.32, 1.37] \\",
+        r"{*} $\beta$\_2\textasciicircum 3 & -- & $-$0.30 [$-$0.4, 0] \\",
+        r"5 \% of \#1 \& \$2 & 1.000 & undefined \\",
+    ):
+        assert part in text
+    head = r"\documentclass[twocolumn]{article}\usepackage{booktabs}\begin{document}"
+    (tmp_path / "paper.tex").write_text(head + inputs + r"\end{document}")
+    if shutil.which("pdflatex"):
+        latex = ["pdflatex", "-halt-on-error", "-no-shell-escape", "paper.tex"]
+        subprocess.run(latex, cwd=tmp_path, check=True, capture_output=True)

@@ -17,6 +17,7 @@ import papermill
 import pytest
 import torch
 
+from speclab import stats
 from speclab.run.parameters import parameters_of
 from speclab.show import notebook
 from speclab.study.profiles import ROOT, load_profile
@@ -103,6 +104,19 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     assert files == {f"by-domain{end}" for end in ends} | {"table-1.csv", "table-1.tex"}
     with pytest.raises(ValueError, match="by-domain.csv already holds another table"):
         ctx.export(alphas.assign(estimate=0.7), "by-domain")
+
+
+def test_the_page_says_the_level_of_its_intervals(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(notebook, "show_text", said.append)
+    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
+    monkeypatch.setattr(stats, "LEVEL", stats.LEVEL)
+    notebook.start("03_domain_acceptance", "tiny", {"level": 0.9, "prompts_per_domain": 10})
+    assert stats.LEVEL == 0.9 and "Intervals: 90 % over prompts" in said[0]
+    assert "95" not in "".join(said)
+    texts = "".join(path.read_text("utf-8") for path in SOURCES)
+    named = re.findall(r'(?:title|caption)="[^"]*9\d ?%', texts)
+    assert named == ['title="Coverage of 95 %'], "simulated at this level, in 12"
 
 
 STUDIED = [  # notebook, changes of the profile, and what is said if it cannot study them

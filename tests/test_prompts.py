@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from data.training_prompts.compose import shingles
 from speclab.plain import DOMAINS, EncodedPrompt
-from speclab.study.profiles import ROOT, load_profile
+from speclab.study.profiles import ROOT, Profile, load_profile
 from speclab.study.prompts import (
     MATH_PROMPT,
     MIRROR,
@@ -28,6 +28,7 @@ from speclab.study.prompts import (
     read_prompts,
     training_prompts,
 )
+from speclab.study.reading import checked
 from speclab.study.runs import of_kind, profile_prompts
 
 CHAT_TEMPLATE = (
@@ -278,6 +279,82 @@ def test_a_mirror_without_the_set_or_its_rows_is_named(cache, tmp_path):
         cache.setenv(MIRROR, str(mirror))
         with pytest.raises(ValueError, match=f"{mirror}/openai/gsm8k: FileNotFound"):
             load_prompts("paper", 1, ["reasoning"])
+
+
+# ---------------------------------------------------------------- a set that a profile names
+
+OF_HUB = {
+    "hub": "someone/questions",
+    "revision": "0123456789abcdef0123456789abcdef01234567",
+    "split": "test",
+    "column": "question",
+}
+
+
+@pytest.fixture
+def named(cache, tmp_path):
+    """The prompts of a profile that names a set, which a mirror has as a Parquet file."""
+    from datasets import Dataset
+
+    rows = {
+        "question": ["Why?", None, "How  much?", "Who?"],
+        "subject": ["law", "law", "sums", "law"],
+        "answers": [["a"], [], [], []],
+    }
+    mirror = tmp_path / "mirror"
+    Dataset.from_dict(rows).to_parquet(mirror / OF_HUB["hub"] / "test.parquet")
+    cache.setenv(MIRROR, str(mirror))
+    study = tmp_path / "study.yaml"
+
+    def of(**changes):
+        prompts = OF_HUB | changes
+        facts = {name: f"data/pairs/tiny/{name}" for name in ("target", "draft")}
+        study.write_text(json.dumps(facts | {"prompts": prompts}))
+        return load_profile(study)
+
+    return of
+
+
+def test_a_set_of_the_hub_is_read_by_its_columns(named):
+    profile = named(domain="subject")
+    asked = profile_prompts(profile.replace(prompts_per_domain=1, domains=("sums", "law")))
+    assert asked == [Prompt("sums-2", "sums", "How  much?"), Prompt("law-0", "law", "Why?")]
+    assert [prompt.prompt_id for prompt in profile_prompts(named())] == [
+        f"questions-{row}" for row in (0, 2, 3)
+    ]
+    of_manifest = json.loads(json.dumps(asdict(profile)))
+    assert checked(Profile, of_manifest, "", of_json=True) == profile
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"revision": "main"}, "revision='main': a commit with its 40"),
+        ({"hub": "../questions"}, "hub='../questions'"),
+        ({"colum": "x"}, "did you mean 'column'"),
+        ({"column": "questions"}, "'questions'.*not in the dataset.*'question'"),
+        ({"column": "answers"}, r"row 0: {'answers': \['a'\]} is no text"),
+        ({"split": "dev"}, "dev.*Should be one of.*test.*Check config, split"),
+        ({"hub": "someone/else"}, "someone/else cannot be read.*someone/else"),
+    ],
+)
+def test_a_set_of_the_hub_that_cannot_be_read_says_why_in_a_line(named, changes, words):
+    with pytest.raises(ValueError, match=words) as error:
+        profile_prompts(named(**changes))
+    assert "\n" not in str(error.value)
+
+
+def test_without_a_network_a_set_of_the_hub_says_what_to_do(named, cache, tmp_path):
+    cache.delenv(MIRROR)
+    cache.chdir(tmp_path)
+    for module in ("huggingface_hub.constants", "datasets.config"):
+        cache.setattr(f"{module}.HF_HUB_OFFLINE", True)
+    profile = named()
+    with pytest.raises(ValueError, match=f"cannot be read from .*network, or set {MIRROR}"):
+        profile_prompts(profile)
+    (tmp_path / OF_HUB["hub"]).mkdir(parents=True)
+    with pytest.raises(ValueError, match="is also a file or folder here"):
+        profile_prompts(profile)
 
 
 # ---------------------------------------------------------------- prompts_digest

@@ -8,10 +8,12 @@ import re
 import pytest
 
 from speclab.__main__ import main
-from speclab.cli.run_plan import FORMER, chosen, kinds_named
+from speclab.cli.run_plan import FORMER, chosen, kinds_named, runs_asked
+from speclab.models.folder import ModelFolder
 from speclab.plain import say_once
 from speclab.study import runs
-from speclab.study.profiles import load_profile
+from speclab.study.profiles import ROOT, load_profile
+from speclab.study.runs import profile_prompts
 
 # six kinds of ticket of unequal sizes, one of a single prompt
 SIZES = {"delivery": 6, "счёт": 5, "returns": 3, "app": 2, "repairs": 2, "account": 1}
@@ -49,6 +51,10 @@ def plan_of(capsys, *words):
 
 
 def test_what_is_asked_for_and_what_is_left_out(study, capsys):
+    every, _ = plan_of(capsys, "--profile", study)
+    fixed = [*re.findall(r'^(\d\d)_.*NOTEBOOKS="(\d\d)"', every, re.MULTILINE)]
+    assert fixed == [(number, number) for number in ("00", "13", "14")]
+    assert "left out" not in plan_of(capsys, "--profile", study, "--notebook", "13")[0]
     said, table = plan_of(capsys, "--profile", study, "--notebook", "02", "--notebook", "11")
     assert [*table][1:5] == ["greedy", "sampled", "sampled-seed-1", "sampled-seed-2"]
     assert "19 prompts in 6 domains" in said and "T = 0 and T = 0.7" in said
@@ -69,6 +75,23 @@ def test_a_run_that_is_here_says_how_long_others_take(study, capsys):
     some = ["--set", "prompts_per_domain=5", "--notebook", "03"]
     _, table = plan_of(capsys, "--profile", study, *some)
     assert table["greedy"][1] == f"recorded: part of {run.folder.name}"
+
+
+@pytest.mark.parametrize("changes", [{"prompts_per_domain": 10}, {"domains": ["chat", "math"]}])
+@pytest.mark.parametrize("name", ["smollm", "qwen-coder"])
+def test_some_prompts_of_the_shipped_runs_are_read_by_every_notebook(
+    name, changes, tmp_path, monkeypatch
+):
+    """No weights are here, so nothing could be recorded."""
+    monkeypatch.setattr(runs, "RUNS", tmp_path)
+    monkeypatch.setattr(ModelFolder, "whole", lambda spec: None)
+    profile = load_profile(name, changes)
+    read = {run.kind: run.here for run in runs_asked(profile, chosen([]))}
+    shipped = [kind for kind in read if (ROOT / profile.traces / kind).is_dir()]
+    assert len(shipped) >= 8 and isinstance(read["greedy"], runs.Part)
+    for kind in shipped:
+        wanted = [prompt.prompt_id for prompt in profile_prompts(runs.of_kind(profile, kind))]
+        assert read[kind].table("trace")["prompt_id"].unique().to_pylist() == wanted
 
 
 def test_the_kits_runs_are_shipped_and_other_prompts_are_those_that_are_named(study, capsys):

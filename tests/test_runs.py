@@ -64,6 +64,7 @@ def test_the_key_follows_what_decides_the_numbers_and_nothing_else(short_profile
     key = run_key(short_profile)
     same = short_profile.replace(block_prompts=5, max_packed_tokens=9, name="other")
     assert run_key(same) == run_key(same.replace(seed=7, top_k=3, min_p=0.1)) == key, "T = 0"
+    assert run_key(same.replace(level=0.9, font="Noto Sans", wide_tables=True)) == key, "shown"
     full = replace(short_profile.target, dtype="float32", device="auto")
     assert run_key(moved(short_profile, tmp_path).replace(target=full)) == key
     changes = [

@@ -78,11 +78,14 @@ def test_interval_ignores_copies_of_rows_within_a_prompt():
     assert wrong.high - wrong.low < 0.4 * (once.high - once.low)
 
 
-def test_levels_by_hand():
+def test_levels_by_hand(monkeypatch):
     """t of 4 degrees of freedom is 2.7764, times sqrt(5 / 4) 3.1041: Phi(-3.1041) = 0.000954."""
     assert stats.levels_of(5) == pytest.approx([0.000954, 1 - 0.000954], abs=2e-6)
     assert stats.levels_of(50)[0] == pytest.approx(0.02118, abs=1e-5)
     assert stats.levels_of(10**6) == pytest.approx([0.025, 0.975], abs=1e-6)
+    # for 90 % t is 2.1318, times sqrt(5 / 4) 2.3835
+    monkeypatch.setattr(stats, "LEVEL", 0.9)
+    assert stats.levels_of(5) == pytest.approx([0.008575, 1 - 0.008575], abs=2e-6)
 
 
 def test_a_domain_goes_by_its_own_prompts_and_all_by_the_fewest():

@@ -198,7 +198,8 @@ def _notes(packed: Packed, runs: Sequence[Run], second: Sequence[Run]) -> str:
 def recorded_prompts(run: Run) -> Sequence[Prompt]:
     """The prompts of a run; none where they are not on this machine or have changed."""
     profile = run.manifest["profile"]
-    if profile["prompts"] in HUB_SETS:  # would be fetched
+    is_of_hub = isinstance(profile["prompts"], dict) or profile["prompts"] in HUB_SETS
+    if is_of_hub:  # it would be fetched
         return ()
     try:
         found = load_prompts(profile["prompts"], profile["prompts_per_domain"], profile["domains"])

@@ -182,7 +182,7 @@ def drawn_seconds(speeds: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
 
 def intervals(draws: pd.DataFrame, key: str, n_prompts: int) -> pd.DataFrame:
     """The columns of `drawn_seconds`, or what was made of them (row 0 the sample, then resamples):
-    `key`, estimate, low and high, 95 % intervals over this many prompts.
+    `key`, estimate, low and high, intervals over this many prompts.
     """
     low, high = bounds_of(draws.to_numpy()[1:], n_prompts)
     numbers = {"estimate": draws.iloc[0].to_numpy(), "low": low, "high": high}

@@ -117,7 +117,8 @@ def open_run(
 ) -> Call:
     """Check the arguments of `make reproduce`.
 
-    profile: a name or a YAML file. wanted: notebooks by number or name; empty means all. overrides:
+    profile: a name or a YAML file. wanted: notebooks by number or name; empty means all that the
+    study changes. overrides:
     of the profile's parameters. changes: of the notebooks' parameters, as name=value. out: the
     folder for build/ and figures/ (default: the repository). Raises ValueError for unknown names,
     for values that are not allowed, for prompts that cannot be read, and for a file that is no
@@ -143,14 +144,15 @@ def open_run(
     weights = [model_digest(spec, fetch=False) for spec in models]
     of_kit = ["requirements.lock", "notebooks/profiles", "speclab", runs.RUNS / "specdecode-bench"]
     of_kit += [path for path in (ROOT / "data").glob("*") if path.name != "runs"]
-    of_study = settings.prompts, *settings.others, settings.traces, folder_of(runs.PLACE)
+    of_study = str(settings.prompts), *settings.others, settings.traces, folder_of(runs.PLACE)
     files = content([*of_kit, *of_study, *(spec.path for spec in models)])
     shared = digest_of([settings, weights, files, sys.version_info[:2]])
     # each notebook's values, whether the study has enough for it, and what its outcome depends on
     for path, allowed in known.items():
         own = {name: value for name, value in of_call.items() if name in allowed}
         given = parameters.values_of(settings, path, own, allowed)
-        if reason := kit.lacks(path.stem, settings, given.get(JUDGED, 0)):
+        reason = "" if wanted else kit.unchanged_by(settings, path.stem, given)
+        if reason := reason or kit.lacks(path.stem, settings, given.get(JUDGED, 0)):
             tell(path.stem, LEFT_OUT, reason)
             continue
         cells = parameters.cells_of(path)

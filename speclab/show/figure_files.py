@@ -4,8 +4,10 @@ width of two columns and of one. The same data give the same bytes.
 
 import io
 import json
+import re
+import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ FORMATS = ("pdf", "svg", "png")
 COLUMN = "-column"  # ends the name of a picture at the width of one column
 AGAIN = "run its notebook again"
 TOO_SMALL = "collapsed to zero"  # in matplotlib's warning when text leaves no room for a panel
+EAST_ASIAN = re.compile("CJK|HIRAGANA|KATAKANA|HANGUL")  # begin the names of characters
 _reported: set[str] = set()  # missing characters
 
 
@@ -34,12 +37,13 @@ def save_figure(
     caption: str,
     title: str = "",
     stamp: str = "",
+    fonts: Sequence[str] = (),
 ) -> None:
     """Write the data, the caption and the pictures of a figure: slug.png, .pdf and .svg at the
     width of two columns, slug-column.pdf and .png (for small screens) at the width of one.
 
     title: above the figure; the PDFs, which are for papers, have none. stamp: a warning across it.
-    Raises ValueError for a frame without rows.
+    fonts: families before the house font. Raises ValueError for a frame without rows.
     """
     from speclab.show import figures, style
 
@@ -48,14 +52,14 @@ def save_figure(
     name = title or slug.replace("-", " ")
     said = f"{name} ({folder.name}, {folder.parent.name})"
     for width, end in ((style.TWO_COLUMNS, ""), (style.ONE_COLUMN, COLUMN)):
-        figure = draw_styled(draw, width, stamp)
+        figure = draw_styled(draw, width, stamp, fonts)
         kinds = FORMATS if not end else ("pdf", "png")
         for kind in kinds:  # the PDF comes first
             path = folder / f"{slug}{end}.{kind}"
             content = picture(figure, kind, said, caption)
             written(path, lambda there, got=content: there.write_bytes(got))
             if kind == "pdf" and title:
-                with figures.styled(width):
+                with figures.styled(width, fonts):
                     figures.add_title(figure, title)
 
 
@@ -67,16 +71,20 @@ def _add_caption(path: Path, slug: str, caption: str) -> None:
 
 
 def draw_styled(
-    draw: Callable[[], "Figure"], width: float | None = None, stamp: str = ""
+    draw: Callable[[], "Figure"],
+    width: float | None = None,
+    stamp: str = "",
+    fonts: Sequence[str] = (),
 ) -> "Figure":
     """Draw a figure in the house style, with its legend; width: in inches; stamp: a warning across
-    it. Characters that no font has, and a figure too small for its text, are reported on stderr.
+    it; fonts: families before the house font. Characters that no font has, and a figure too small
+    for its text, are reported on stderr.
     """
     from speclab.show import figures, style
 
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        with figures.styled(width or style.TWO_COLUMNS):
+        with figures.styled(width or style.TWO_COLUMNS, fonts):
             figure = draw()
             figures.add_legend(figure)
             figure.text(0.5, 0.5, stamp, **style.STAMP)
@@ -87,7 +95,12 @@ def draw_styled(
     glyphs = figures.missing_glyphs(found)
     if glyphs and glyphs not in _reported:
         _reported.add(glyphs)
-        notice(f"no font of the figures has {glyphs}; STYLE=FILE.mplstyle can name another font")
+        name = unicodedata.name(glyphs[0], "")
+        font = "Noto Sans CJK SC" if EAST_ASIAN.match(name) else "Noto Sans of this script"
+        notice(
+            f"no font of the figures has {' '.join(glyphs)}; install one that has, as {font}, and "
+            "name it in the profile (`font: …`)"
+        )
     return figure
 
 

@@ -6,10 +6,12 @@ parts, and labels are broken into lines by the mean width of a letter. `figure_f
 """
 
 import os
+import re
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import cycle
 from typing import Any
 
@@ -19,9 +21,11 @@ import pandas as pd
 from matplotlib import rc_params_from_file, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from speclab.estimates import NUMBERS
+from speclab.plain import notice
 from speclab.show import style
 
 STYLE = "SPECLAB_STYLE"  # environment variable: a reader's own style file, for all figures
@@ -36,19 +40,31 @@ AXIS_LABELS = {
 
 
 @contextmanager
-def styled(width: float = style.TWO_COLUMNS) -> Iterator[None]:
+def styled(width: float = style.TWO_COLUMNS, fonts: Iterable[str] = ()) -> Iterator[None]:
     """Use the house style as matplotlib's defaults inside the context, and after it the style file
-    that `make reproduce STYLE=` names; width: of the figures, in inches. Characters that a reader's
-    font lacks are drawn in the house font.
+    that `make reproduce STYLE=` names; width: of the figures, in inches; fonts: families before the
+    house font. A character that a font lacks is drawn in the next one.
     """
     size = style.SMALL_TEXT if width < style.NARROW else style.TEXT
-    usual = {"font.family": [style.FONT], "font.size": size}
+    families = [*filter(has_font, fonts), style.FONT]
+    usual = {"font.family": families, "font.size": size}
     of_reader = [os.environ[STYLE]] if os.environ.get(STYLE) else []
     with plt.rc_context():
         plt.style.use(["default", style.STYLE, usual, *of_reader])
         rcParams["figure.figsize"] = (width, style.TALLEST)
-        rcParams["font.family"] = list(dict.fromkeys([*rcParams["font.family"], style.FONT]))
+        rcParams["font.family"] = list(dict.fromkeys([*rcParams["font.family"], *families]))
         yield
+
+
+@cache
+def has_font(family: str) -> bool:
+    """Whether this machine has a font; if not, a line says so once."""
+    try:
+        findfont(family, fallback_to_default=False)
+    except ValueError:
+        notice(f"font: {family!r} is not on this machine; install it, or name another in `font`")
+        return False
+    return True
 
 
 def check_style() -> None:
@@ -343,5 +359,5 @@ def strips(frame: pd.DataFrame, label: str) -> Figure:
 
 def missing_glyphs(found: Iterable[warnings.WarningMessage]) -> str:
     """The characters that no font has, from the warnings of a drawing."""
-    parts = [str(one.message).partition(" missing from font")[0] for one in found]
-    return ", ".join(dict.fromkeys(part for part in parts if part.startswith("Glyph")))
+    codes = [re.match(r"Glyph (\d+) .*missing from font", str(one.message)) for one in found]
+    return "".join(dict.fromkeys(chr(int(code[1])) for code in codes if code))

@@ -30,6 +30,8 @@ WITHOUT_INTERVALS = ("00", "01", "13", "14")
 LEAST_TOKENS = {"07": 16}  # new tokens; the others of them need 2
 BY_POSITION = ("07",)  # notebooks that correct a draft's ranks, one rank per position
 
+OF_THE_KIT = ("00", "13", "14")  # their own example, public runs, the shipped log
+
 # the folder of figures of notebooks that read public runs, whatever the profile
 OWN_PAIR = {"13": "public"}
 ANSWER = "answer"  # the place of a notebook's first output, filled at its end
@@ -77,7 +79,7 @@ class Context:
         frame = getattr(data, "frame", data)
         self._claim(slug, frame)
         drawing = partial(function, frame, **options)
-        save_figure(drawing, frame, self.figures, slug, caption, title, stamp)
+        save_figure(drawing, frame, self.figures, slug, caption, title, stamp, self.profile.font)
         path = self.figures / f"{slug}.png"
         image = Image(path.read_bytes(), width=770, alt=caption)
         display(image, metadata={"figure": slug})  # its pages show the file
@@ -137,18 +139,19 @@ class Context:
         is_wide: bool = False,
         intervals: Collection[str] | None = None,
     ) -> None:
-        """Export a table (slug.csv and .tex) and show its first `most` rows with `digits` decimals.
+        """Export a table (slug.csv), and show its first `most` rows with `digits` decimals, on the
+        page and in slug.tex.
 
-        rows, columns: keys of Estimates. The page and the .tex then have a cell with an interval
-        for each row and column, or for the columns named in `intervals` (`Estimates.wide`). cells:
-        any other table that they show instead.
+        rows, columns: keys of Estimates. Both then have a cell with an interval for each row and
+        column, or for the columns named in `intervals` (`Estimates.wide`). cells: any other table
+        that they show instead.
         caption: a sentence for the .tex and the site; is_wide: as of `tables.export_table`.
         """
         if rows:
             cells = table.wide(rows, columns, intervals)
         caption = caption or slug.replace("-", " ")
-        self.export(table, slug, cells, caption, digits, is_wide)
         shown = getattr(table, "frame", table) if cells is None else cells
+        self.export(table, slug, shown, caption, digits, is_wide, most)
         show_table(shown.head(most), digits, caption)
         if len(shown) > most:
             whole = f"`{self.figures.name}/{slug}.csv`"
@@ -162,9 +165,11 @@ class Context:
         caption: str = "",
         digits: int = 3,
         is_wide: bool = False,
+        most: int | None = None,
     ) -> None:
         """Write slug.csv (numbers) into the figures folder without showing anything, and slug.tex
-        if there is a caption; cells and is_wide as of `table`.
+        if there is a caption; cells, most and is_wide as of `table`. A profile with `wide_tables`
+        makes all tables wide.
         """
         from speclab.show import tables
 
@@ -174,7 +179,8 @@ class Context:
             tables.write_values(frame, self.figures, slug)
             return
         label = f"{self.figures.name}-{slug}"
-        tables.export_table(frame, self.figures, slug, digits, cells, caption, label, is_wide)
+        is_wide = is_wide or self.profile.wide_tables
+        tables.export_table(frame, self.figures, slug, digits, cells, caption, label, is_wide, most)
 
     def _claim(self, slug: str, frame: "pd.DataFrame") -> None:
         """ValueError if slug.csv already holds other rows: a figure and a table with the same name
@@ -258,6 +264,7 @@ def start(
     """
     from IPython.display import Markdown, display
 
+    from speclab import stats
     from speclab.place import OUT, folder_of
     from speclab.study.profiles import load_profile
     from speclab.study.prompts import HUB_SETS
@@ -269,6 +276,7 @@ def start(
     limit_threads()
     if reason := lacks(notebook, settings, judged):
         raise ValueError(f"{notebook} {reason}")
+    stats.LEVEL = settings.level
     # the head of the page: a place for the answer, the settings, warnings
     display(Markdown(PENDING), display_id=ANSWER)
     sizes = judged_sizes(settings, judged)
@@ -336,11 +344,23 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     return ""
 
 
+def unchanged_by(profile: "Profile", notebook: str, given: Mapping) -> str:
+    """Why a study with its own prompts leaves a notebook out unless it is named: the study changes
+    nothing in it. "" for the others. given: the parameters that the study or the call sets.
+    """
+    from speclab.study.prompts import SETS
+
+    number = notebook[:2]
+    if given or number not in OF_THE_KIT or profile.prompts in SETS:
+        return ""
+    return f'shows the same in every study (to run it: NOTEBOOKS="{number}")'
+
+
 def settings_of(profile: "Profile") -> str:
     """A line on how the texts were decoded, and what the intervals are."""
     return (
         f"*Greedy texts (T = 0); where sampled texts are used, {profile.sampled_as}. Intervals: "
-        "95 % over prompts.*"
+        f"{100 * profile.level:g} % over prompts.*"
     )
 
 
@@ -367,8 +387,8 @@ def few_prompts(sizes: Mapping[str, int]) -> None:
     without = [domain for domain, size in few.items() if size < stats.MIN_PROMPTS]
     if len(without) < len(few):
         said += (
-            f" With fewer than {stats.FEW_PROMPTS} prompts per domain, 95 % intervals are less "
-            "reliable (notebook 12)."
+            f" With fewer than {stats.FEW_PROMPTS} prompts per domain, intervals are less reliable "
+            "(notebook 12)."
         )
     if without:
         said += f" With fewer than {stats.MIN_PROMPTS} we give no interval ({named(without)})."

@@ -20,11 +20,25 @@ SIGNS = {  # signs that LaTeX's usual fonts lack, or show as others
     "≤": r"$\leq$",
     "→": r"$\to$",
     "…": r"\dots{}",
+    "±": r"$\pm$",
+    "·": r"$\cdot$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "γ": r"$\gamma$",
+    "Δ": r"$\Delta$",
+    # of tokens
+    "␣": r"\textvisiblespace{}",
+    "⏎": r"$\hookleftarrow$",
+    "▌": r"\rule{0.3em}{1ex}",
+    "\N{REPLACEMENT CHARACTER}": "?",
 }
+TIMES = re.compile(r"(?<=\d)x(?!\w)")  # the unit of a ratio: 1.35x
+# the first cell of a row, if LaTeX would read its beginning as an option of the row before
+OPTION = re.compile(r"^[\[*]", re.MULTILINE)
 MARKDOWN = re.compile(r"[\\`*_{}\[\]#|$~]")  # characters that Markdown or a hosting site reads
 SENTENCE = re.compile(r"[\\`*_{}\[\]#|$~<&]")  # these, and what HTML reads
 P_VALUE = re.compile(r"p[_ ](value|holm)")
-NUMERIC = re.compile(r"$|(&lt; |[−+])?\d")  # how a cell of a column of numbers begins
+NUMERIC = re.compile(r"$|(< |[−+])?\d")  # how a cell of a column of numbers begins
 OF_NUMBERS = re.compile(rf"--$|undefined$|{NUMERIC.pattern}")
 MOST_ROWS = 12  # of a table that stands on one page
 SPECIAL = re.compile(r"[&%$#_{}~^\\]")
@@ -51,23 +65,25 @@ def export_table(
     caption: str = "",
     label: str = "",
     is_wide: bool = False,
+    most: int | None = None,
 ) -> tuple[Path, Path]:
     """Write name.csv (full precision) and name.tex (a booktabs table with caption and label: what
     `markdown` shows, a dash for missing values, numbers on the right). Returns both paths.
 
     cells: shown in name.tex in place of the values. Default caption and label come from the name.
-    is_wide: across both columns of a paper (`table*`). A table of more than MOST_ROWS rows is a
-    `longtable`. Files are byte-stable and never partly written. Raises ValueError if the frame is
-    empty.
+    is_wide: across both columns of a paper (`table*`). most: this many first rows, at most, are in
+    name.tex. If they are more than MOST_ROWS, it is a `longtable`. Files are byte-stable and never
+    partly written. Raises ValueError if the frame is empty.
     """
     page = Path(folder) / f"{name}.tex"
     table = write_values(frame, folder, name)
-    shown = flat(frame if cells is None else cells)
+    every = flat(frame if cells is None else cells)
+    shown = every.head(len(every) if most is None else most)
     # the cells as text, columns of numbers on the right
     texts = pd.DataFrame(index=shown.index)
     for place, column in enumerate(shown):
-        values = [_in_words(value, digits) or "--" for value in shown.iloc[:, place]]
-        name_of_column = str(column).replace("_", " ")
+        values = [text or "--" for text in _texts(shown.iloc[:, place], digits)]
+        name_of_column = "" if column == "index" else str(column).replace("_", " ")
         texts.insert(place, name_of_column, values, allow_duplicates=True)
     columns = [texts.iloc[:, place] for place in range(texts.shape[1])]
     sides = ["r" if all(map(OF_NUMBERS.match, column)) else "l" for column in columns]
@@ -85,8 +101,9 @@ def export_table(
     # what pandas does not write
     if is_wide:
         text = text.replace("{table}", "{table*}")
-    for sign, command in SIGNS.items():
-        text = text.replace(sign, command)
+    text = OPTION.sub(r"{\g<0>}", TIMES.sub("×", text)).translate(str.maketrans(SIGNS))
+    if len(shown) < len(every):
+        text = f"% {len(shown)} of {len(every)} rows; all are in {name}.csv\n{text}"
     written(page, lambda there: there.write_text(text, encoding="utf-8"))
     return table, page
 
@@ -118,21 +135,17 @@ def markdown(frame: pd.DataFrame, digits: int = 3) -> str:
     """
     table = flat(frame)
     names = ["" if name == "index" else format_markdown(str(name)) for name in table]
-    columns = [_cells(table.iloc[:, place], digits) for place in range(len(names))]
+    columns = [_texts(table.iloc[:, place], digits) for place in range(len(names))]
     sides = ["--:" if all(map(NUMERIC.match, column)) else ":--" for column in columns]
-    lines = [names, sides, *zip(*columns, strict=True)]
+    rows = [map(format_markdown, row) for row in zip(*columns, strict=True)]
+    lines = [names, sides, *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _cells(values: pd.Series, digits: int) -> list[str]:
+def _texts(values: pd.Series, digits: int) -> list[str]:
+    """The cells of a column as plain text."""
     is_p = P_VALUE.fullmatch(str(values.name))
-    cells = []
-    for value in values:
-        cell = format_markdown(_in_words(value, digits))
-        if is_p and value < 0.001:
-            cell = "&lt; 0.001"
-        cells.append(cell)
-    return cells
+    return ["< 0.001" if is_p and value < 0.001 else _in_words(value, digits) for value in values]
 
 
 def _in_words(value: Any, digits: int) -> str:

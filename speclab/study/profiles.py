@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 from pydantic.dataclasses import dataclass
 
 from speclab import place
 from speclab.plain import STRICT, Facts, ModelSpec, brief
-from speclab.study.prompts import SETS
+from speclab.study.prompts import SETS, HubPrompts
 from speclab.study.reading import checked, near, parse_yaml, read_yaml
 from speclab.tree import Tree, static_tree
 
@@ -28,6 +28,10 @@ MODELS: tuple[str, ...] = get_args(Which)
 OF_ALL = ("dtype", "device", "backend")
 # parameters that are texts: their values on the command line are taken as they are written
 TEXTS = ("name", "description", "system", "prompts", "traces", "path", "revision", "device")
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -68,8 +72,9 @@ class Profile:
     # of a chat template: a system message before every prompt, and further variables
     system: str | None = None
     template_arguments: dict[str, JsonValue] = Field(default_factory=dict)
-    # a name of speclab/study/prompts.py (SETS), or a .jsonl file or folder of such files
-    prompts: str = Field(default="project", min_length=1)
+    # a name of speclab/study/prompts.py (SETS), a .jsonl file or folder of such files, or a set of
+    # the hub
+    prompts: Annotated[str, Field(min_length=1)] | HubPrompts = "project"
     # at most this many; None: all
     prompts_per_domain: Annotated[int, Field(ge=1, le=100_000)] | None = None
     # selects and orders the domains; None: all, in order of appearance
@@ -98,6 +103,11 @@ class Profile:
     recorded: tuple[str, ...] = Field(default=(), strict=False)
     # parameters of single notebooks that `make reproduce` sets for this pair, by their names
     notebooks: dict[str, Facts] = Field(default_factory=dict, repr=False)
+    # how results are shown: the level of all intervals, families of fonts that figures use before
+    # the house font, and whether tables for a paper go across both of its columns
+    level: float = Field(default=0.95, ge=0.5, le=0.99)
+    font: Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(strict=False)] = ()
+    wide_tables: bool = False
     notes: Notes = dataclasses.field(default_factory=Notes, compare=False)
 
     def __post_init__(self) -> None:
@@ -210,6 +220,8 @@ def load_profile(name: str | Path, overrides: Facts | str | None = None) -> Prof
         values[key] = place(values[key])
     if isinstance(values.get("other_prompts"), list):
         values["other_prompts"] = [*map(place, values["other_prompts"])]
+    if isinstance(values.get("prompts"), dict):
+        values["prompts"] = checked(HubPrompts, values["prompts"], f"{path.name}: prompts")
     for model in MODELS:
         values[model] = _spec(path, values[model], model)
     if isinstance(further := values.get("drafts"), list):  # else it is refused below

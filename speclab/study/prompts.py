@@ -7,12 +7,14 @@ public set is read.
 
 import inspect
 import os
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,7 +25,16 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from speclab.place import ROOT as REPOSITORY
 from speclab.place import folder_of
 from speclab.plain import DOMAINS as DOMAINS
-from speclab.plain import STRICT, EncodedPrompt, Facts, brief, content_of, digest_of, parse_json
+from speclab.plain import (
+    STRICT,
+    EncodedPrompt,
+    Facts,
+    brief,
+    content_of,
+    digest_of,
+    one_line,
+    parse_json,
+)
 from speclab.study.reading import checked, near
 
 # names in tables: the mean over domains, all rows together, and prompts without a known domain
@@ -129,6 +140,32 @@ class HubSet:
     revision: str
     text: Callable[[Facts], str]
     streaming: bool = False
+
+
+@checked_dataclass(frozen=True, config=STRICT)
+class HubPrompts:
+    """Prompts that a profile takes from a set of the hub: the rows of one split at one commit.
+
+    column: their texts. domain: the column with the name of each row's domain; None: one domain,
+    with the name of the set.
+    """
+
+    hub: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")]
+    revision: str
+    split: _Words
+    column: _Words
+    config: _Words | None = None
+    domain: _Words | None = None
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[0-9a-f]{40}", self.revision):
+            raise ValueError(
+                f"revision={self.revision!r}: a commit with its 40 hexadecimal digits is needed, "
+                "because a branch or a tag may change; copy it from the history of the set's page"
+            )
+
+    def __str__(self) -> str:
+        return self.hub
 
 
 def _first_user_message(row: Facts) -> str:
@@ -275,52 +312,87 @@ def _hub_prompts(hub_set: HubSet, domain: str) -> Iterator[Prompt]:
     named. Ids are as `code-HumanEval/0`, `math-0`, `chat-writing-0`: the set's own ids, or category
     and row, counted from 0.
     """
-    from datasets import load_dataset
-
-    mirror = folder_of(MIRROR)
-    location = str(mirror.absolute() / hub_set.name) if mirror else hub_set.name
-    try:
-        rows = load_dataset(
-            location,
-            hub_set.config,
-            split=hub_set.split,
-            revision=None if mirror else hub_set.revision,
-            streaming=hub_set.streaming,
-        )
-        for index, row in enumerate(rows):
+    with _set_of_hub(hub_set.name, hub_set.config, hub_set.split, hub_set.revision) as load:
+        for index, row in enumerate(load(streaming=hub_set.streaming)):
             if text := hub_set.text(row):
                 place = f"{row['category']}-{index}" if "category" in row else index
                 yield Prompt(f"{domain}-{row.get('task_id', place)}", domain, text)
+
+
+@contextmanager
+def _set_of_hub(
+    name: str, config: str | None, split: str, revision: str
+) -> Iterator[Callable[..., Any]]:
+    """How to load a set from the hub, or only from the mirror if one is named. ValueError, with
+    what to do, if reading it fails inside the context.
+    """
+    from datasets import load_dataset
+
+    mirror = folder_of(MIRROR)
+    location = str(mirror.absolute() / name) if mirror else name
+    if not mirror and os.path.exists(name):  # it would be read instead, whatever the commit
+        raise ValueError(f"{name} is also a file or folder here; work in another folder")
+    pinned = None if mirror else revision
+    try:
+        yield partial(load_dataset, location, config, split=split, revision=pinned)
     # the hub client has many kinds of errors; none of them says what to do
     except Exception as error:
+        said = one_line(f"{type(error).__name__}: {error}").rstrip(".")
         raise ValueError(
-            f"{hub_set.name} cannot be read from {location}: {type(error).__name__}: {error}. "
-            f"Check the network, or set {MIRROR} to a folder with copies, <folder>/<owner>/<name>"
+            f"{name} cannot be read from {location}: {said}. Check config, split, revision and the "
+            f"network, or set {MIRROR} to a folder with copies, <folder>/<owner>/<name>"
         ) from error
 
 
+@lru_cache(maxsize=8)  # each kind of run asks for them
+def _named_prompts(source: HubPrompts, mirror: Path | None) -> list[Prompt]:
+    """All prompts of a set that a profile names, in order, with ids as `chat-7` (domain and row,
+    from 0). Rows without text are left out. mirror: where MIRROR is. ValueError if it cannot be
+    read, for a cell that is no text, and for a name that cannot be a domain.
+    """
+    columns = [source.column, *filter(None, [source.domain])]
+    with _set_of_hub(source.hub, source.config, source.split, source.revision) as load:
+        rows = load().select_columns(columns)
+    prompts, spelled = [], dict[str, str]()
+    for index, row in enumerate(rows):
+        where = f"{source}, row {index}"
+        text = row[source.column] or ""
+        domain = row[source.domain] if source.domain else source.hub.partition("/")[2]
+        if not (isinstance(text, str) and isinstance(domain, str)):
+            raise ValueError(f"{where}: {brief(row)} is no text; name columns of texts")
+        check_domain(domain, spelled, where)
+        if text.strip():
+            prompts.append(Prompt(f"{domain}-{index}", domain, text))
+    return prompts
+
+
 def load_prompts(
-    source: str | Path, per_domain: int | None = None, domains: Sequence[str] | None = None
+    source: str | Path | HubPrompts,
+    per_domain: int | None = None,
+    domains: Sequence[str] | None = None,
 ) -> list[Prompt]:
     """The first `per_domain` prompts, at most, of each of `domains`, domain by domain.
 
     source: one of SETS: "project" (data/prompts), "unwrapped" (the same `strip_wrapper`),
     "second" (data/second_prompts), "paper" (the four hub sets of arXiv:2604.14682, exact text and
     order) and the other HUB_SETS, read from the hub, or from the folder that SPECLAB_DATASETS
-    names; or a .jsonl file or folder for `read_prompts`, relative to the repository. per_domain:
-    None takes all (of HUB_SETS PER_DOMAIN). domains: None takes all, in order of appearance (those
-    of SETS in the order of DOMAINS). Raises ValueError if a set cannot be read, holds no prompt, or
-    lacks one of `domains`.
+    names; HubPrompts, read in the same way; or a .jsonl file or folder for `read_prompts`, relative
+    to the repository. per_domain: None takes all (from the hub PER_DOMAIN). domains: None takes
+    all, in order of appearance (those of SETS in the order of DOMAINS). Raises ValueError if a set
+    cannot be read, holds no prompt, or lacks one of `domains`.
     """
     # the prompts that the source holds, by domain in order
     hub_sets = HUB_SETS.get(str(source), {})
     offered: dict[str, Iterable[Prompt]] = {
         domain: _hub_prompts(hub_set, domain) for domain, hub_set in hub_sets.items()
     }
-    if hub_sets:
+    if hub_sets or isinstance(source, HubPrompts):
         per_domain = per_domain or PER_DOMAIN
-    else:
-        known = read_prompts(OWN_SETS.get(str(source), REPOSITORY / source))
+    if not hub_sets:
+        if isinstance(source, HubPrompts):
+            known = _named_prompts(source, folder_of(MIRROR))
+        else:
+            known = read_prompts(OWN_SETS.get(str(source), REPOSITORY / source))
         if source == "unwrapped":
             known = [replace(prompt, text=strip_wrapper(prompt.text)) for prompt in known]
         names = dict.fromkeys(prompt.domain for prompt in known)

@@ -363,7 +363,7 @@ def sizes_of(profile: Profile) -> dict[str, int]:
     """How many prompts each domain of a profile has, in order. For a public set it is the requested
     number, because counting would download the set.
     """
-    if hub_set := HUB_SETS.get(profile.prompts):
+    if hub_set := HUB_SETS.get(str(profile.prompts)):
         return dict.fromkeys(profile.domains or hub_set, profile.prompts_per_domain or PER_DOMAIN)
     return dict(Counter(prompt.domain for prompt in profile_prompts(profile)))
 
