@@ -389,10 +389,9 @@ if measure:
         by_gamma = {g: draws[OWN][label, g][ALL] / block.of_chain(g) for g in gammas}
         best = max(by_gamma, key=lambda g: by_gamma[g].iloc[0])
         speeds[label] = by_gamma[best]
-        unreliable = "unreliable" if cost.disturbed(its) else ""
-        rows.append([label, its.c(), best, unreliable])
-    own_speed = speeds[OWN_DRAFT]
-    numbers = {"speed-up": speeds, "minus own": {k: each - own_speed for k, each in speeds.items()}}
+        rows.append([label, its.c(), best, "unreliable" if cost.disturbed(its) else ""])
+    ahead = {label: speed - speeds[OWN_DRAFT] for label, speed in speeds.items()}
+    numbers = {"speed-up": speeds, "minus own draft's": ahead}
     measured = {name: draws[OWN].table(each, key="draft") for name, each in numbers.items()}
     measured = Estimates.stacked(measured, "quantity").in_units("x")
     parts = pd.DataFrame(rows, columns=["draft", "c", "gamma", "timing"])
@@ -402,9 +401,8 @@ if measure:
         digits=2,
         cells=parts.merge(measured.wide("draft", "quantity")),
         caption="c as measured in this run, on this machine, and the gamma that is then fastest. "
-        "Predicted speed-up over plain decoding, and minus that of the pair's own "
-        "draft. Intervals are over the same prompts and leave out the timing: where drafts of one "
-        "size differ in c, that is the error of the clock.",
+        "Predicted speed-up over plain decoding. Intervals are over the same prompts and leave out "
+        "the timing: where drafts of one size differ in c, that is the error of the clock.",
     )
 else:
     ctx.say(
