@@ -35,14 +35,6 @@ def test_only_directions_are_counted_and_every_claim_has_one_way_to_be_decided()
     assert all("kind" in CLAIMS[name] for name in [*ids, *exact])
 
 
-def test_changes_are_in_order_and_each_goes_on_from_the_last():
-    for name, claim in CLAIMS.items():
-        changes = pd.DataFrame(claim.get("changed", []), columns=["day", "what", "before", "after"])
-        assert changes["day"].between(20, 30).all() and changes["day"].is_monotonic_increasing, name
-        before, after = changes["before"].tolist()[1:], changes["after"].tolist()[:-1]
-        assert before == after, name
-
-
 def test_only_a_change_from_one_verdict_to_another_turned_it():
     said = {"turned": ["fails", "holds only here"], "same": ["holds on own prompts only", "agrees"]}
     said |= {"renamed": ["fails", "defect"], "given up": ["holds", "not tested"]}

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from cells import code_of, functions_of, run_cells
 from frames import shipped
-from test_prose import too_long
 
 from speclab.plain import DOMAINS
 from speclab.score import with_hits
@@ -188,25 +187,3 @@ def test_a_pair_without_runs_is_left_out_with_a_line():
     exec(cell, names)
     assert [*names["recorded"]] == ["smollm"]
     assert [line.partition(":")[0] for line in said] == ["`nowhere` is left out"]
-
-
-@pytest.mark.parametrize("is_held", [[True] * 5, [True, False, True, False, True]])
-@pytest.mark.parametrize("p", [0.01, 0.2])
-def test_the_answer_is_short_and_counts_what_holds_on_all_pairs(is_held, p):
-    orders = pd.DataFrame({"p_value": [0.01, p], "p_hardest": [0.01, 0.5]})
-    made = {
-        "changes": SimpleNamespace(frame=pd.DataFrame({"low": [-0.2, 0.1], "high": [-0.1, 0.2]})),
-        "spread": pd.DataFrame({"p_holm": [0.01, p]}),
-        "orders": orders,
-        "hardest": "translation",
-        "METHODS": ["a", "b"],
-        "is_held": pd.Series(is_held, ["one", "two", "three", "depth is not the cause", "five"]),
-    }
-    said = []
-    for recorded in ({"one": 0}, {"one": 0, "other": 0}):
-        last = "verdicts = stats.verdict"
-        said += run_cells("13", last, last, recorded=recorded, **made)["answers"]
-    alone, both = said
-    assert too_long(both) == "" and both.startswith(alone)
-    # the fourth is an identity of an ordinary draft
-    assert both.endswith(f" Of our 4 findings, {sum(is_held) - is_held[3]} hold on all our pairs.")

@@ -2,7 +2,7 @@
 of its tables equals the committed one in tests/golden (`make golden` writes them).
 
 `make test` runs the cells in copies of a process that has imported the libraries (see
-`same_process`), and one notebook as a user does. `make test-full` runs each as a user does.
+`same_process`). `make test-full` runs each notebook as a user does, in a kernel.
 """
 
 import gc
@@ -45,7 +45,6 @@ PARAMETERS = {
     "13_public_runs": "permutations=200 deepest=3 gammas=[1,3] pairs=[tiny,smollm]",
     "14_your_log": "gammas=[1,4] most_requests=60",
 }
-AS_A_USER = "00_by_hand"  # others in kernels: test_jupyterlab, and the slow ones
 PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with all files of the pairs
 
 
@@ -106,15 +105,6 @@ def check_done(name, out):
     assert any((out / "figures").glob(f"*/{name[:2]}/*.png"))
     assert (build / "site" / f"{name}.html").stat().st_size > 10_000
     return next(one.data["text/markdown"] for one in shown if "data" in one)
-
-
-def run_as_a_user(name, out):
-    """A notebook by the command line, in a kernel of its own."""
-    changed = PARAMETERS_AS_A_USER.get(name, PARAMETERS.get(name, ""))
-    words = [sys.executable, "-m", "speclab", *command(name, out, changed)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert check_done(name, out).startswith("**Answer.** "), "the kernel puts it in its place"
 
 
 @pytest.fixture
@@ -193,13 +183,13 @@ def test_a_notebook_runs_and_its_tables_are_the_committed_ones(
     assert {line for line in asked if line.startswith("tiny ")} == {f"tiny {k}" for k in kinds}
 
 
-@pytest.mark.timeout(900)
-def test_a_notebook_runs_as_a_user_runs_it(tmp_path):
-    run_as_a_user(AS_A_USER, tmp_path)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != AS_A_USER])
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_every_notebook_runs_as_a_user_runs_it(name, tmp_path):
-    run_as_a_user(name, tmp_path)
+    """By the command line, in a kernel of its own."""
+    changed = PARAMETERS_AS_A_USER.get(name, PARAMETERS.get(name, ""))
+    words = [sys.executable, "-m", "speclab", *command(name, tmp_path, changed)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert check_done(name, tmp_path).startswith("**Answer.** "), "the kernel puts it in its place"

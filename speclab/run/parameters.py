@@ -1,5 +1,4 @@
-"""Parameters of notebooks. Their defaults and allowed values are both read from the parameters
-cell.
+"""Parameters of notebooks. Their names, types and allowed values are read from the parameters cell.
 
 The comment after a default starts with the allowed values, up to a semicolon: `1 to 64`, `one
 of a, b`, or `any`. For a list or dict this applies to each element.
@@ -7,17 +6,22 @@ of a, b`, or `any`. For a list or dict this applies to each element.
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Iterable
+from dataclasses import make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from speclab.cli.run_plan import chosen
-from speclab.plain import Facts, brief, notice, read_json
-from speclab.study.profiles import ROOT, Profile
-from speclab.study.reading import near
+from speclab.plain import STRICT, Facts, notice, read_json
+from speclab.study.profiles import ROOT, Profile, parse_overrides
+from speclab.study.reading import checked, near
 
-OF_PAIR = ("profile", "overrides")  # they are checked as a profile, not here
-LINE = re.compile(r"^(\w+): \w+ = (.+?)(?:  # ([^;\n]*).*)?$", re.MULTILINE)
+# name, default and allowed values; profile and overrides are checked as a profile, not here
+LINE = re.compile(r"^(?!profile:|overrides:)(\w+): \w+ = (.+?)(?:  # ([^;\n]*).*)?$", re.MULTILINE)
 # parameters that notebooks no longer have; CHANGELOG.md says what there is instead
 GONE = re.compile(
     r"decoded_\w+|rounds|pass_(repeats|tries)|new_tokens|check_(prompts|repeats)|probe_prompts"
@@ -37,66 +41,62 @@ def cells_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def parameters_of(notebook: Path) -> dict[str, tuple[Any, str]]:
-    """Default and allowed values (in words) of a notebook's parameters by name, from its parameters
-    cell, but those OF_PAIR.
+def parameters_of(notebook: Path) -> Any:
+    """The parameters of a notebook, from its parameters cell: a dataclass that checks their values
+    (`reading.checked`).
     """
     text = "\n".join(text for _, text, tags in cells_of(notebook) if "parameters" in tags)
-    return {
-        name: (ast.literal_eval(default), allowed)
+    fields = [
+        (name, type_of(ast.literal_eval(default), allowed), None)
         for name, default, allowed in LINE.findall(text)
-        if name not in OF_PAIR
-    }
+    ]
+    return dataclass(make_dataclass("Parameters", fields), config=STRICT)
 
 
-def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ValueError for an unknown parameter; papermill only warns."""
-    for name in given:
-        if name not in known:
-            why = OF_GONE if GONE.fullmatch(name) else near(name, known)
-            raise ValueError(f"parameter {name!r}: {why}")
+def type_of(usual: Any, allowed: str) -> Any:
+    """The type of values that are like the default `usual` and within the allowed values.
+
+    The first element of a list sets the type of all its elements; the elements of an empty default,
+    and of a dict, are numbers. A list may be empty only if anything is allowed or the default is
+    empty.
+    """
+    kind: Any = type(usual)
+    if kind in (list, dict):
+        one = type_of([*usual, 0.0][0], allowed)
+        least = int(bool(usual) and allowed != "any")
+        return Annotated[kind[one if kind is list else (str, one)], Field(min_length=least)]
+    if allowed.startswith("one of "):
+        return Literal[tuple(map(kind, allowed.removeprefix("one of ").split(", ")))]
+    low, to, high = allowed.partition(" to ")
+    return Annotated[kind, Field(ge=float(low), le=float(high))] if to else kind
 
 
-def values_of(
-    profile: Profile, path: Path, of_call: Facts, known: Mapping[str, tuple[Any, str]]
-) -> Facts:
+def values_of_call(changes: Iterable[str], notebooks: Iterable[Any]) -> Facts:
+    """The values in `changes`, name=value, of parameters (`parameters_of`) of any of the notebooks.
+    ValueError as of `parse_overrides`, and for an unknown name.
+    """
+    known = ChainMap(*(one.__dataclass_fields__ for one in notebooks))
+    texts = [name for name, field in known.items() if field.type is str]
+    given = parse_overrides(changes, "--parameter", texts)
+    for name in given.keys() - known:
+        why = OF_GONE if GONE.fullmatch(name) else near(name, known)
+        raise ValueError(f"parameter {name!r}: {why}")
+    return given
+
+
+def values_of(profile: Profile, path: Path, of_call: Facts, known: Any) -> Facts:
     """The values of parameters of a notebook that a profile and the call give; the call goes first.
     Those of the profile that are GONE are reported and left out.
 
-    Raises ValueError for an unknown name, also of a notebook, and for a value that has another type
-    than the default, or is not allowed.
+    known: its `parameters_of`. ValueError for an unknown name, also of a notebook, and for a value
+    that has another type than the default, or is not allowed.
     """
     given: Facts = {}
     for notebook, values in profile.notebooks.items():
         given |= values if chosen([notebook], ROOT) == [path] else {}
-    for name in filter(GONE.fullmatch, given.keys() - known):
+    for name in filter(GONE.fullmatch, given.keys() - known.__dataclass_fields__):
         notice(f"{profile.name}: {path.stem}: {name!r} is ignored: {OF_GONE}")
         del given[name]
     given |= of_call
-    check_names(given, known)
-    for name, value in given.items():
-        usual, allowed = known[name]
-        if not is_allowed(value, usual, allowed):
-            raise ValueError(
-                f"parameter {name}={brief(value)}: allowed is {allowed}, in the form of {usual!r}"
-            )
+    checked(known, given, path.stem)
     return given
-
-
-def is_allowed(value: Any, usual: Any, allowed: str) -> bool:
-    """Whether a value has the type of its default `usual` and is within the allowed values.
-
-    Whole numbers count as numbers too. The first element of a list sets the type of all its
-    elements; the elements of an empty default, and of a dict, are numbers. A list may be empty only
-    if anything is allowed or the default is empty.
-    """
-    if type(value) is not type(usual) and (type(value), type(usual)) != (int, float):
-        return False
-    if isinstance(usual, list | dict):
-        each = value.values() if isinstance(value, dict) else value
-        is_enough = bool(value or not usual or allowed == "any")
-        return is_enough and all(is_allowed(one, [*usual, 0.0][0], allowed) for one in each)
-    if allowed.startswith("one of "):
-        return str(value) in allowed.removeprefix("one of ").split(", ")
-    low, to, high = allowed.partition(" to ")
-    return not to or float(low) <= value <= float(high)

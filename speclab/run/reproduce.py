@@ -7,21 +7,22 @@ build/<profile>/NN_name.ipynb, its pages, and a stamp NN_name.json. A notebook t
 files is not a failure. After an interruption, the same command continues from the stamps.
 
 Notebooks write below build/<profile>/new, where a failed one stays until the next call. Figures
-take the place of earlier ones by a rename, when their notebook has ended well (`replace_folder`).
+take the place of earlier ones by a rename, when their notebook has ended well (`finish`).
 
 A digest covers everything that a notebook's outcome depends on: its cells, its parameters and the
-files that they name, the profile, and the code and the data of the kit.
+files that they name, the profile, and the code and the data of the kit. A stamp also has the
+digests of the figures, because profiles share those of public runs.
 """
 
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,10 +40,10 @@ from speclab.plain import Facts, digest_of, one_line, say_once, sha256_of
 from speclab.run import DONE, FAILED, LEFT_OUT, NEEDS_MODELS, parameters
 from speclab.show import notebook as kit
 from speclab.study import runs
-from speclab.study.profiles import ROOT, Profile, load_profile, parse_overrides
+from speclab.study.profiles import ROOT, Profile, load_profile
 
 STYLE = "SPECLAB_STYLE"  # environment variable: the reader's style file
-WITHOUT = (".pyc", ".safetensors", ".whl")  # endings of files that have no digest
+IGNORED = re.compile(r"\..*|.*\.(pyc|safetensors|whl)")  # names of files that have no digest
 STILL = "Notebooks that only read recordings still run."
 # errors that a notebook raises if it lacks something
 NEEDS = {"ModelsMissing": NEEDS_MODELS, "LeftOut": LEFT_OUT}
@@ -74,37 +75,6 @@ class Call:
     notebooks: list[Notebook]
 
 
-def last_stamp(call: Call, name: str) -> Any:
-    """The outcome of a notebook's last run, as `finish` writes it; None if it is missing or was
-    edited.
-    """
-    with suppress(runs.Damaged):
-        return SimpleNamespace(**runs.read_facts(call.build / f"{name}.json", "run it again"))
-
-
-def is_current(call: Call, notebook: Notebook) -> Any:
-    """Whether another run of a notebook would end alike, which is then printed: its inputs are the
-    same, and its figures are there, or what it needs is still missing.
-    """
-    name = notebook.path.stem
-    stamp = last_stamp(call, name)
-    if not stamp or stamp.digest != notebook.stamp["digest"]:
-        return False
-    ends_alike = {
-        DONE: kit.drawn_in(call.figures, name).is_dir(),
-        NEEDS_MODELS: pair.missing(call.profile),
-        LEFT_OUT: True,
-    }.get(stamp.status)
-    if ends_alike:
-        tell(name, f"up to date: {stamp.status}", stamp.error)
-    return ends_alike
-
-
-def tell(name: str, status: str, error: str = "") -> None:
-    """Print in one line how a notebook began or ended."""
-    tqdm.write(f"{name:<26} {status} {error}")
-
-
 # ---- the call ------------------------------------------------------------------------------------
 
 
@@ -127,15 +97,12 @@ def open_run(
     # the profile, its prompts, the style, and all names
     settings = load_profile(profile, overrides)
     runs.sets_asked(settings, runs.sizes_of(settings))
-    if folder_of(STYLE):
+    if style := folder_of(STYLE):
         from speclab.show import figures  # lazy: imports matplotlib
 
         figures.check_style()
     known = {path: parameters.parameters_of(path) for path in chosen(wanted, ROOT)}
-    defaults = {name: usual for names in known.values() for name, (usual, _) in names.items()}
-    texts = [name for name, usual in defaults.items() if isinstance(usual, str)]
-    of_call = parse_overrides(changes, "--parameter", texts)
-    parameters.check_names(of_call, defaults)
+    of_call = parameters.values_of_call(changes, known.values())
     named = {"profile": profile, "overrides": overrides}
     folders = [(out or ROOT).resolve() / kind / settings.name for kind in ("build", "figures")]
     call = Call(settings, named, *folders, [])
@@ -149,7 +116,7 @@ def open_run(
     shared = digest_of([settings, weights, files, sys.version_info[:2]])
     # each notebook's values, whether the study has enough for it, and what its outcome depends on
     for path, allowed in known.items():
-        own = {name: value for name, value in of_call.items() if name in allowed}
+        own = {name: value for name, value in of_call.items() if hasattr(allowed, name)}
         given = parameters.values_of(settings, path, own, allowed)
         reason = "" if wanted else kit.unchanged_by(settings, path.stem, given)
         if reason := reason or kit.lacks(path.stem, settings, given.get(JUDGED, 0)):
@@ -157,10 +124,9 @@ def open_run(
             continue
         cells = parameters.cells_of(path)
         is_timed = any("timed" in tags for *_, tags in cells)
-        names = [] if is_timed else [folder_of(STYLE)]  # a style file changes no times
-        names += [value for value in given.values() if isinstance(value, str)]
-        is_new = given.get("timing") == "new" and time.time()  # it measures once more
-        now = digest_of([shared, cells, given, content(names), is_new])
+        names = [value for value in given.values() if isinstance(value, str)]
+        read = content([*names, not is_timed and style])  # a style file changes no times
+        now = digest_of([shared, cells, given, read])
         stamp = {"name": path.stem, "digest": now, "given": named | {"changes": own}}
         call.notebooks.append(Notebook(path, given | named, is_timed, stamp))
     return call
@@ -173,25 +139,84 @@ def content(names: Iterable[Any]) -> dict[str, str]:
     places = {folder / name for name in filter(None, names) for folder in (ROOT, Path.cwd())}
     there = [place for place in places if os.path.exists(place)]  # also of a long text
     files = {path for place in there for path in (place, *place.rglob("*")) if path.is_file()}
-    seen = [path for path in files if path.name[0] != "." and path.suffix not in WITHOUT]
+    seen = [path for path in files if not IGNORED.fullmatch(path.name)]
     return {os.path.relpath(path, ROOT): sha256_of(path) for path in seen}
+
+
+# ---- what has run --------------------------------------------------------------------------------
+
+
+def last_stamp(call: Call, name: str) -> Any:
+    """The outcome of a notebook's last run, as `finish` writes it; None if it is missing or was
+    edited.
+    """
+    with suppress(runs.Damaged):
+        return SimpleNamespace(**runs.read_facts(call.build / f"{name}.json", "run it again"))
+
+
+def is_current(call: Call, notebook: Notebook) -> Any:
+    """Whether another run of a notebook would end alike, which is then printed: its inputs are the
+    same, and its figures are as it drew them, or what it needs is still missing. A notebook that
+    shall measure once more is never current.
+    """
+    name = notebook.path.stem
+    stamp = last_stamp(call, name)
+    is_new = notebook.changed.get("timing") == "new"
+    if not stamp or is_new or stamp.digest != notebook.stamp["digest"]:
+        return False
+    ends_alike = {
+        DONE: stamp.drawn.items() <= content([kit.drawn_in(call.figures, name)]).items(),
+        NEEDS_MODELS: pair.missing(call.profile),
+        LEFT_OUT: True,
+    }.get(stamp.status)
+    if ends_alike:
+        tell(name, f"up to date: {stamp.status}", stamp.error)
+    return ends_alike
+
+
+def tell(name: str, status: str, error: str = "") -> None:
+    """Print in one line how a notebook began or ended."""
+    tqdm.write(f"{name:<26} {status} {error}")
 
 
 # ---- running -------------------------------------------------------------------------------------
 
 
-def record_kinds(profile: Profile, kinds: Sequence[str], at_once: int) -> None:
-    """Record runs of these kinds, as far as the models are there. It works in a process of its own,
-    which gives their memory back.
+@contextmanager
+def stopping(pool: Executor) -> Iterator[Executor]:
+    """A pool of which, after an interruption, no process and no kernel keeps running."""
+    with pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    child.kill()
+            raise
+
+
+def record_missing(call: Call, notebooks: Sequence[Notebook], at_once: int) -> None:
+    """Record the runs that these notebooks need and that are not there, so that no two notebooks
+    wait for the same recording. Processes of their own give the models' memory back.
     """
+    asked = runs_asked(call.profile, [notebook.path for notebook in notebooks])
+    missing = [run.kind for run in asked if not (run.here or run.refused)]
+    if not missing:
+        return
+    pool = ProcessPoolExecutor(at_once, get_context("spawn"), start_recorder, (at_once,))
+    with stopping(pool):
+        recorded = [pool.submit(runs.load_or_record, call.profile, kind) for kind in missing]
+        for one in as_completed(recorded):
+            if error := one.exception():
+                say_once(f"{one_line(error)}. {STILL}")
+
+
+def start_recorder(at_once: int) -> None:
+    """Prepare a process that records: Ctrl-C ends it, and it says what a reader can act on."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     share_cores(at_once)
     kit.quiet()
-    for kind in kinds:
-        try:
-            runs.load_or_record(profile, kind)
-        except (ValueError, OSError, RuntimeError) as error:
-            say_once(f"{one_line(error)}. {STILL}")
 
 
 def share_cores(at_once: int) -> None:
@@ -199,20 +224,12 @@ def share_cores(at_once: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(kit.limit_threads() // at_once or 1)
 
 
-def record_missing(call: Call, notebooks: Sequence[Notebook], at_once: int) -> None:
-    """Record the runs that these notebooks need and that are not there, so that no two notebooks
-    wait for the same recording.
-    """
-    asked = runs_asked(call.profile, [notebook.path for notebook in notebooks])
-    missing = [run.kind for run in asked if not (run.here or run.refused)]
-    children = []
-    for start in range(min(at_once, len(missing))):
-        args = call.profile, missing[start::at_once], at_once
-        children.append(get_context("spawn").Process(target=record_kinds, args=args, daemon=True))
-    for child in children:
-        child.start()
-    for child in children:
-        child.join()
+def run_all(call: Call, notebooks: Sequence[Notebook], at_once: int) -> list[str]:
+    """Run notebooks, and return how they ended."""
+    share_cores(at_once)
+    with stopping(ThreadPoolExecutor(at_once)) as pool:
+        running = {pool.submit(execute, call, notebook): notebook for notebook in notebooks}
+        return [finish(call, running[one], *one.result()) for one in as_completed(running)]
 
 
 def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
@@ -227,7 +244,7 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
             call.build / "new" / notebook.path.name,
             notebook.changed,
             kernel_name="python3",
-            progress_bar={"desc": name, "leave": False, "disable": not sys.stderr.isatty()},
+            progress_bar={"desc": name, "leave": False, "disable": None},  # None: not in a log
             start_timeout=300,
             extra_arguments=["--log-level=50"],  # of the kernel
         )
@@ -243,46 +260,24 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
 
 def finish(call: Call, notebook: Notebook, status: str, error: str) -> str:
     """Put a notebook's page, figures and stamp in place, and return how it ended. If it did not end
-    well, its earlier page and figures stay as they were.
+    well, its earlier page and figures stay as they were. Renames replace the folder of figures, so
+    an interruption cannot leave a mixture.
     """
-    name, page = notebook.path.stem, call.build / "new" / notebook.path.name
+    name, new = notebook.path.stem, call.build / "new"
+    facts = notebook.stamp | {"status": status, "error": error, "drawn": {}}
     if status == DONE:
-        drawn = kit.drawn_in(page.parent / "figures" / call.figures.name, name)
-        replace_folder(kit.drawn_in(call.figures, name), drawn)
-        page.replace(call.build / page.name)
+        folder = kit.drawn_in(call.figures, name)
+        drawn = kit.drawn_in(new / "figures" / call.figures.name, name)
+        for place in (folder, drawn):
+            place.mkdir(parents=True, exist_ok=True)
+        folder.rename(drawn.with_suffix(".old"))
+        drawn.rename(folder)
+        (new / notebook.path.name).replace(call.build / notebook.path.name)
+        facts["drawn"] = content([folder])
     # the stamp comes last, because it vouches for page and figures
-    facts = notebook.stamp | {"status": status, "error": error}
     runs.write_facts(call.build / f"{name}.json", facts, [])
     tell(name, status, error)
     return status
-
-
-def replace_folder(folder: Path, new: Path) -> None:
-    """Replace a folder of figures by a new one. Renames do it, so an interruption cannot leave a
-    mixture.
-    """
-    for place in (folder, new):
-        place.mkdir(parents=True, exist_ok=True)
-    old = folder.with_suffix(".old")
-    shutil.rmtree(old, ignore_errors=True)
-    folder.rename(old)
-    new.rename(folder)
-    shutil.rmtree(old)
-
-
-def run_all(call: Call, notebooks: Sequence[Notebook], at_once: int) -> list[str]:
-    """Run notebooks and return how they ended. After an interruption no kernel keeps running."""
-    share_cores(at_once)
-    with ThreadPoolExecutor(at_once) as pool:
-        running = {pool.submit(execute, call, notebook): notebook for notebook in notebooks}
-        try:
-            return [finish(call, running[one], *one.result()) for one in as_completed(running)]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    child.kill()
-            raise
 
 
 def reproduce(call: Call, workers: int = 2) -> int:
