@@ -18,6 +18,7 @@ may report more accepted tokens than the answer has; `count_by_answer` cuts them
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,8 @@ class Answer:
     emit); before: its tokens before the first pass (1 where the prompt's own pass gives the first
     token). plain: further passes that had no draft, whose position the log does not say. context:
     tokens of the prompt (NaN: the log does not say). part, where: the run in the file, and the file
-    and the line, for messages.
+    and the line, for messages. method: what drafted, in the engine's words. misfit: what its counts
+    by depth add up to, if they are left out because the totals say something else.
 
     If the log does not give the order of the passes, `totals` has the answer's SUMS, and accepted
     and drafted have one entry per kind of pass, `blocks` how many passes are of it. They are empty
@@ -61,6 +63,8 @@ class Answer:
     plain: int = 0
     where: str = ""
     part: str = ""
+    method: str = ""
+    misfit: str = ""
     context: float = np.nan
     blocks: Sequence[float] = ()
     totals: Sequence[float] = ()
@@ -72,25 +76,28 @@ def count_by_answer(answers: Sequence[Answer] | pd.DataFrame) -> pd.DataFrame:
     drafted, or a pass after the end of the answer.
     """
     table = pd.DataFrame(answers)
-    kept, tried = [], []
-    for answer in table.itertuples():
+    kept, tried, sizes = [], [], []
+    for answer in table[["accepted", "drafted", "plain"]].itertuples():
         accepted, drafted = answer.accepted, answer.drafted
         if drafted is None:
             drafted = [np.nan] * len(accepted)
         if len(drafted) != len(accepted) or not len(accepted) + answer.plain:
+            request = table.loc[answer.Index]
             raise ValueError(
-                f"{answer.where}request {answer.prompt_id!r}: {len(accepted)} passes by its "
-                f"accepted tokens and {len(drafted)} by its drafted tokens; one entry per pass is "
-                "needed in both"
+                f"{request['where']}request {request['prompt_id']!r}: {len(accepted)} passes by "
+                f"its accepted tokens and {len(drafted)} by its drafted tokens; one entry per pass "
+                "is needed in both"
             )
-        no_draft = np.zeros(answer.plain, "int32")  # these passes are last
-        kept.append(np.append(np.asarray(accepted, "int32"), no_draft))
-        tried.append(np.append(drafted, no_draft))
+        no_draft = [0] * answer.plain  # these passes are last
+        kept += [accepted, no_draft]
+        tried += [drafted, no_draft]
+        sizes.append(len(accepted) + answer.plain)
+    is_said = table["drafted"].notna().all()
     table = table.astype({"turn": "int32", "before": "int32", "tokens": float})
-    number = table.index.repeat([len(accepted) for accepted in kept])
+    number = table.index.repeat(sizes)
     rows = table[[*REQUEST, "turn", "before", "tokens"]].reindex(number)  # no lists: memory
     # a pass begins after what the earlier passes of its answer emitted
-    whole = pd.Series(np.concatenate(kept) + 1, number)
+    whole = pd.Series(np.fromiter(chain.from_iterable(kept), "int32"), number) + 1
     of_answer = whole.groupby(level=0)
     start = of_answer.cumsum() - whole + rows["before"]
     tokens = rows["tokens"].fillna(of_answer.transform("sum") + rows["before"])
@@ -100,7 +107,7 @@ def count_by_answer(answers: Sequence[Answer] | pd.DataFrame) -> pd.DataFrame:
         step=of_answer.cumcount().astype("int32"),
         start=start,
         remaining=remaining,
-        drafted=np.concatenate(tried),
+        drafted=np.fromiter(chain.from_iterable(tried), "int64" if is_said else float),
         accepted=np.minimum(whole - 1, remaining),
         emitted=np.minimum(whole, remaining),
     )
