@@ -122,8 +122,7 @@ notebook.few_prompts(sums["domain"].value_counts(sort=False).to_dict())
 # %% tags=["by-hand"]
 first = sums.iloc[0]
 by_hand = first["emitted"] / first["blocks"]
-weight = counted(round(first["blocks"]), log_summary.weight_of(whole))
-print(f"{first['emitted']:.10g} tokens / {weight} = {by_hand:.2f}")
+print(f"{first['emitted']:.10g} / {first['blocks']:.10g} = {by_hand:.2f} tokens per target pass")
 
 # %%
 per_pass = log_summary.tokens_per_pass(sums)

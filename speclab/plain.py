@@ -8,7 +8,6 @@ import hashlib
 import json
 import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -59,10 +58,11 @@ class EncodedPrompt:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> Facts:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"{name!r} occurs twice")
+    found: Facts = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} occurs twice")
+        found[name] = value
     return found
 
 

@@ -32,7 +32,11 @@ PASSES, TOTALS = logs.opened(DATA / "vllm.jsonl"), logs.opened(DATA / "eagle.jso
             {"part": "records: method: none"},
             "nothing was drafted; runs: records",
         ),
-        ("vllm.log", {"prompts": BENCH}, "vllm-log has none; leave --prompts out, or read the resp"),
+        (
+            "vllm.log",
+            {"prompts": BENCH},
+            "vllm-log has none; leave --prompts out, or read the resp",
+        ),
         ("llamacpp.log", {"prompts": BENCH}, "llamacpp-log has none; leave --prompts out"),
         ("vllm.jsonl", {"prompts": BENCH}, "line 1, .*: request 'a' is not among the prompts"),
         ("absent", {}, "does not exist; name a log file"),
@@ -175,8 +179,8 @@ SAID = [
     (
         changed("vllm-summary.json", "  1,\n", "  5,\n"),
         "",
-        "no counts by depth for 1 of 1 request. For 1 of these they do not add up to the totals, "
-        "first in log.jsonl, line 1, metrics.speculative_decoding: they say 7 passes and 7 ",
+        "The counts by depth of 1 request are left out: they do not add up. log.jsonl, line 1, "
+        "metrics.speculative_decoding: 7 passes and 7 accepted tokens, and the totals say 3",
         SUMS,
     ),
     (changed("sglang.log"), "", "sglang-log: 2 line blocks, 4 running requests.", SUMS),

@@ -177,13 +177,6 @@ def test_parts_of_a_log_by_hand(expected, tmp_path):
     assert f"{log.requests}, {len(log.notes)} notes: {said}" == expected
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "draft", "x\n\n draft\r\n\nx\ndraft\nn_predict"])
-def test_lines_are_found_with_their_numbers(text):
-    lines = [*enumerate(text.split("\n"), 1)]
-    expected = [(number, line) for number, line in lines if readers.WORDS.search(line)]
-    assert [*readers.lines_with_words(text)] == expected
-
-
 def test_models_of_a_scrape_are_read_apart(tmp_path):
     one = changed("scrape.prom", "{", '{model_name="a/b",')
     log = read(tmp_path, one + one.replace("a/b", "c"), "log.prom")

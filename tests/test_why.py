@@ -137,16 +137,9 @@ def test_the_command_says_what_the_log_looks_like(tmp_path, capsys):
     file = LOG.parent / "faults" / "short-head.jsonl.gz"
     assert main(["log", str(file), "--out", str(tmp_path / "log"), "--explain"]) == 0
     assert FEW_TOKENS in capsys.readouterr().out
-
-
-def test_each_run_of_a_mixed_log_has_its_shape(tmp_path, capsys):
-    """Two drafters of a server: position 1 is all that the second one accepts."""
-    healthy = (ROOT / "tests" / "data" / "logs" / "drafter.log").read_text() * 1
-    for old, new in {"10, ": "1000, ", "8, ": "800, ", "30, ": "3000, ", "15, ": "1500, "}.items():
-        healthy = healthy.replace(old, new)
-    (tmp_path / "log").write_text(healthy)
-    assert main(["log", str(tmp_path / "log"), "--out", str(tmp_path / "out"), "--explain"]) == 0
-    print(capsys.readouterr().out)
+    runs = str(ROOT / "tests" / "data" / "logs" / "means.csv")
+    assert main(["log", runs, "--out", str(tmp_path / "runs"), "--explain"]) == 0
+    assert "so it has no shape; --part names one run." in capsys.readouterr().out
 
 
 # ---- false alarms --------------------------------------------------------------------------------

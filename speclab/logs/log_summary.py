@@ -65,17 +65,11 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
     return [*lines, f"To study the log, run `{study}`."]
 
 
-def weight_of(log: Log) -> str:
-    """What a log counts, by which its entries weigh: SGLang's text has no number of passes."""
-    return {"sglang-log": "running request", "settings": "setting"}.get(log.format, "target pass")
-
-
 def size_of(log: Log) -> str:
-    """The size of a log, in words."""
-    size, weight = counted(log.requests, log.about), weight_of(log)
-    if weight != log.about:
-        size += f", {counted(int(log.sums['blocks'].sum()), weight)}"
-    return size
+    """The size of a log, in words. SGLang's text counts no passes."""
+    size, blocks = counted(log.requests, log.about), int(log.sums["blocks"].sum())
+    weight = "running request" if log.format == "sglang-log" else "target pass"
+    return size if log.about == SETTINGS else f"{size}, {counted(blocks, weight)}"
 
 
 def tokens_per_pass(sums: pd.DataFrame, n: int = RESAMPLES) -> Estimates:

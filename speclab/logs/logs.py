@@ -22,7 +22,7 @@ import pandas as pd
 from speclab.estimates import counted
 from speclab.logs import passes, readers
 from speclab.logs.passes import Answer
-from speclab.logs.readers import ABOUT, HEADS, LINES, METHODS, NAMELESS, REQUESTS, SETTINGS, UNKNOWN
+from speclab.logs.readers import ABOUT, LINES, METHODS, NAMELESS, REQUESTS, SETTINGS, UNKNOWN
 from speclab.plain import brief, sha256_of
 from speclab.stats import RESAMPLES
 from speclab.study.prompts import check_domain
@@ -64,7 +64,7 @@ class Log:
     @property
     def is_mixed(self) -> bool:
         """Whether each domain is a run, a model or a setting of its own."""
-        return MIXED in self.notes or self.about == SETTINGS
+        return MIXED in self.notes or (self.about == SETTINGS and self.requests > 1)
 
     @property
     def has_names(self) -> bool:
@@ -173,7 +173,7 @@ def read_log(
         table["turn"] = table.index
     _check(table)
     # what drafted, if the log says one thing
-    methods = " ".join(table["method"].unique()) + HEADS * (kind == "eagle")
+    methods = " ".join([kind, *table["method"].unique()])
     drafts = [name for name, words in METHODS.items() if re.search(words, methods, re.I)]
     log = _log(kind, table, {path.name: sha256_of(path) for path in paths}, notes)
     return replace(log, drafts=drafts[0] if len(drafts) == 1 else "")
@@ -219,17 +219,15 @@ def _log(kind: str, answers: pd.DataFrame, sources: dict[str, str], notes: list[
         # a row per kind of pass
         cells = answers.explode(["drafted", "accepted", "blocks"]).dropna(subset="blocks")
         cells = cells.astype({"drafted": float, "accepted": int, "blocks": float})
-        is_bare = answers["blocks"].str.len() == 0
         misfits = answers[answers["misfit"] != ""]
-        if len(misfits) or 0 < is_bare.sum() < len(answers):
-            what = counted(len(answers), ABOUT[kind].split()[0])
-            said = f"There are no counts by depth for {is_bare.sum():,} of {what}."
-            for first in misfits.head(1).itertuples():
-                said += (
-                    f" For {len(misfits):,} of these they do not add up to the totals, first in "
-                    f"{first.where}they say {first.misfit}."
-                )
+        if len(misfits):
+            first = misfits.iloc[0]
+            said = f"{first['where']}{first['misfit']}."
+            what = counted(len(misfits), ABOUT[kind].split()[0])
+            said = f"The counts by depth of {what} are left out: they do not add up. {said}"
             notes = [*notes, said]
+        elif 0 < cells["prompt_id"].nunique() < answers["prompt_id"].nunique():
+            notes = [*notes, "Some requests have no complete counts by depth."]
         tokens = cells["accepted"] + 1
         whole = (tokens * cells["blocks"]).groupby(level=0).transform("sum")
         cells["emitted"] = tokens * cells["remaining"] / whole

@@ -18,7 +18,6 @@ may report more accepted tokens than the answer has; `count_by_answer` cuts them
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -76,28 +75,25 @@ def count_by_answer(answers: Sequence[Answer] | pd.DataFrame) -> pd.DataFrame:
     drafted, or a pass after the end of the answer.
     """
     table = pd.DataFrame(answers)
-    kept, tried, sizes = [], [], []
-    for answer in table[["accepted", "drafted", "plain"]].itertuples():
+    kept, tried = [], []
+    for answer in table[["prompt_id", "where", "accepted", "drafted", "plain"]].itertuples():
         accepted, drafted = answer.accepted, answer.drafted
         if drafted is None:
             drafted = [np.nan] * len(accepted)
         if len(drafted) != len(accepted) or not len(accepted) + answer.plain:
-            request = table.loc[answer.Index]
             raise ValueError(
-                f"{request['where']}request {request['prompt_id']!r}: {len(accepted)} passes by "
-                f"its accepted tokens and {len(drafted)} by its drafted tokens; one entry per pass "
-                "is needed in both"
+                f"{answer.where}request {answer.prompt_id!r}: {len(accepted)} passes by its "
+                f"accepted tokens and {len(drafted)} by its drafted tokens; one entry per pass is "
+                "needed in both"
             )
-        no_draft = [0] * answer.plain  # these passes are last
-        kept += [accepted, no_draft]
-        tried += [drafted, no_draft]
-        sizes.append(len(accepted) + answer.plain)
-    is_said = table["drafted"].notna().all()
+        no_draft = np.zeros(answer.plain, "int32")  # these passes are last
+        kept.append(np.append(np.asarray(accepted, "int32"), no_draft))
+        tried.append(np.append(drafted, no_draft))
     table = table.astype({"turn": "int32", "before": "int32", "tokens": float})
-    number = table.index.repeat(sizes)
+    number = table.index.repeat([len(accepted) for accepted in kept])
     rows = table[[*REQUEST, "turn", "before", "tokens"]].reindex(number)  # no lists: memory
     # a pass begins after what the earlier passes of its answer emitted
-    whole = pd.Series(np.fromiter(chain.from_iterable(kept), "int32"), number) + 1
+    whole = pd.Series(np.concatenate(kept) + 1, number)
     of_answer = whole.groupby(level=0)
     start = of_answer.cumsum() - whole + rows["before"]
     tokens = rows["tokens"].fillna(of_answer.transform("sum") + rows["before"])
@@ -107,7 +103,7 @@ def count_by_answer(answers: Sequence[Answer] | pd.DataFrame) -> pd.DataFrame:
         step=of_answer.cumcount().astype("int32"),
         start=start,
         remaining=remaining,
-        drafted=np.fromiter(chain.from_iterable(tried), "int64" if is_said else float),
+        drafted=np.concatenate(tried),
         accepted=np.minimum(whole - 1, remaining),
         emitted=np.minimum(whole, remaining),
     )

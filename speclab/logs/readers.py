@@ -36,10 +36,10 @@ MOST, MOST_TOKENS = 10**12, 10**7  # of a total, and of an answer
 LONGEST_TEXT, LONGEST_LINE = 2**29, 10**4  # bytes of a file, and characters of a line
 REQUESTS, LINES, SETTINGS = "request", "line block", "setting"  # what an entry is about
 NAMELESS = "llamacpp-log"  # requests that the server's text does not name
-MODEL, HEADS = "draft model", "heads"  # what drafts
-# the names that engines give to ways of drafting
+MODEL = "draft model"
+# what drafts, by the names that engines give to ways of drafting
 METHODS = {
-    HEADS: "eagle|mtp|medusa|nextn|dflash|dspark|mlp_speculator",
+    "heads": "eagle|mtp|medusa|nextn|dflash|dspark|mlp_speculator",
     "copies": "n-?gram|lookup|suffix",
     MODEL: "draft_model|draft-simple|standalone",
 }
@@ -214,9 +214,8 @@ def count_kinds(counts: Counts, drafts: float, accepted: float) -> tuple[Array, 
     found = np.reshape(kinds, (-1, 3)).T
     lengths, deep, passes = found = found[:, found[2] > 0]
     sums, totals = (passes.sum(), deep @ passes), (drafts, accepted)
-    off = max(abs(one - other) for one, other in zip(sums, totals, strict=True))
-    is_right = off <= slack and not (deep > lengths).any()
-    if is_right or not kinds:
+    off = np.abs(np.subtract(sums, totals)).max()
+    if not kinds or (off <= slack and not (deep > lengths).any()):
         return found, ""
     said = "{:,.6g} passes and {:,.6g} accepted tokens, and the totals say {:,.6g} and {:,.6g}"
     return found[:, :0], said.format(*sums, *totals)
@@ -356,26 +355,24 @@ def find_objects(
 
 def found_in(value: Facts, place: str, around: tuple[tuple[Any, Any], ...]) -> Found:
     """An object of a format with what the objects `around` it say."""
-    kind = next(SIGNS[sign] for sign in SIGNS if sign in value)
-    # llama.cpp leaves the counts out where nothing was drafted
-    facts: Facts = {"draft_n": 0, "draft_n_accepted": 0} if kind == "llamacpp" else {}
+    facts: Facts = {}
     path = part = ""
     for name, holder in (*around, ("", value)):
-        if not isinstance(holder, dict):
+        if isinstance(holder, list):
             path += f"[{name}]"
             continue
         said = {fact: one for fact, one in holder.items() if not isinstance(one, NESTED)}
-        inner = holder.get(name)
-        if isinstance(inner, list) and len(inner) > 1:
-            part = re.sub("[{}']", "", f"{name}: {said}")[:LONGEST_NAME].strip(" :,")
-        path += f".{name}" * (inner is not None)
         for one in (said, *map(holder.get, HOLDERS)):
-            is_said = isinstance(one, dict)
-            facts |= (
-                {fact: word for fact, word in one.items() if word is not None} if is_said else {}
-            )
-    facts |= {fact: one for fact, one in value.items() if one is not None}
-    return Found(kind, facts, place, path.removeprefix("."), part)
+            facts |= one if isinstance(one, dict) else {}
+        if isinstance(one := holder.get(name), NESTED):
+            path += f".{name}"
+        if isinstance(one, list) and len(one) > 1:
+            part = re.sub("[{}']", "", f"{name}: {said}")[:LONGEST_NAME].strip(" :,")
+    facts = {fact: one for fact, one in (facts | value).items() if one is not None}
+    kind = next(SIGNS[sign] for sign in SIGNS if sign in value)
+    # llama.cpp leaves the counts out where nothing was drafted
+    assumed = {"draft_n": 0, "draft_n_accepted": 0} if kind == "llamacpp" else {}
+    return Found(kind, assumed | facts, place, path.removeprefix("."), part)
 
 
 # ---- lines of text -------------------------------------------------------------------------------
@@ -416,24 +413,16 @@ SERIES = re.compile(
 POSITION, MODEL_NAME = re.compile(r'position="(\d+)"'), re.compile(r'model_name="([^"]*)"')
 
 
-def lines_with_words(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text that have WORDS, with their numbers, cut to LONGEST_LINE characters."""
-    number, counted, end = 1, 0, 0
-    while found := WORDS.search(text, end):
-        begin = text.rfind("\n", counted, found.start()) + 1 or counted
-        number += text.count("\n", counted, begin)
-        counted, line_end = begin, text.find("\n", found.end())
-        end = line_end if line_end >= 0 else len(text)
-        yield number, text[begin : min(end, begin + LONGEST_LINE)]
-
-
 def find_lines(text: str, name: str, length: str, part: str = "") -> Iterator[Found]:
     """What a server's log holds. length: tokens per draft, where the lines do not say it; part: as
     of `Found`.
     """
     seen: Facts = {"num_spec_tokens": float(length)} if length else {}
     totals = {}
-    for number, line in lines_with_words(text):
+    for number, line in enumerate(text.split("\n"), 1):
+        if not WORDS.search(line):
+            continue
+        line = line[:LONGEST_LINE]
         for field, pattern in PATTERNS.items():
             if found := re.search(pattern, line):
                 said = found[found.lastindex or 0]
@@ -539,29 +528,25 @@ def rows_of_table(text: str, name: str) -> Iterator[tuple[str, Facts]]:
     answer. ValueError names the line.
     """
     table = pd.read_csv(StringIO(text), sep=None, engine="python")
+    table.columns = [column.strip().lower().replace(" ", "_") for column in table]
     lines = [number for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     table.index = lines[1 : len(table) + 1]
-    table.columns = [column.strip().lower().replace(" ", "_") for column in table]
-    table = table.loc[:, ~table.columns.duplicated()]
-    to_number = partial(pd.to_numeric, errors="coerce")
-    lengths = table.filter(["accept_length", "candidate_length"]).apply(to_number) - 1
-    if lengths.shape[1] == 2:
-        table = table.assign(accepted=lengths["accept_length"], drafted=lengths["candidate_length"])
-    if "accepted" in table and "drafted" in table:
-        counts = table[["accepted", "drafted"]].apply(to_number)
-        is_right = counts["accepted"] <= counts["drafted"]
-        if not is_right.all():
-            line = is_right.idxmin()
-            accepted, drafted = table.loc[line, ["accepted", "drafted"]]
+    counts = table.filter(["accept_length", "candidate_length"])
+    own = counts.shape[1] == 2  # the target's token counts
+    counts = counts if own else table.filter(["accepted", "drafted"])
+    if counts.shape[1] == 2:
+        counts = counts.apply(pd.to_numeric, errors="coerce") - own
+        accepted, drafted = counts.T.to_numpy()
+        for wrong in counts[~(accepted <= drafted)].itertuples():
             raise ValueError(
-                f"{name}, line {line}: {accepted} of {drafted} drafted tokens are accepted: both "
-                "counts are needed, and at most all are accepted"
+                f"{name}, line {wrong[0]}: {wrong[1]:g} of {wrong[2]:g} drafted tokens are "
+                "accepted: both counts are needed, and at most all are accepted"
             )
         # the steps of an answer rise; its first line names it
         place = table.index.to_series()
-        rises = to_number(table.get("step", place)).diff() > 0
-        answer = place.mask(rises).ffill().astype(int)
-        table = counts.groupby(answer).agg(list).add_prefix("per_step_")
+        rises = table.get("step", place).diff() > 0
+        counts.columns = ["per_step_accepted", "per_step_drafted"]
+        table = counts.groupby(place.mask(rises).ffill().astype(int)).agg(list)
     for line, row in table.iterrows():
         facts = row.dropna().to_dict()
         words = [word for word in facts.values() if isinstance(word, str)]

@@ -12,8 +12,7 @@ frames have a row for each request and `context`: log2 of the tokens before the 
 (-1: unknown).
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -150,28 +149,18 @@ def explain(counts: Counts, other: Counts | None = None, is_cold: bool = False) 
     return table.assign(fits=fits & first)
 
 
-def explain_log(log: Log, other: Log | None = None) -> Iterator[str]:
-    """What `explain` says of a log, in sentences; of each run, model or setting of a log that mixes
-    some, because a mixture has a shape of its own.
+def explain_log(log: Log, other: Log | None = None) -> Iterable[str]:
+    """What `explain` says of a log, in sentences. A mixture has a shape of its own, so it has none
+    of its runs' shapes.
     """
-    base = other and counts_of(other)
-    if not log.is_mixed:
-        yield from shape_lines(explain(counts_of(log), base))
-        return
-    for name, sums in log.sums.groupby("domain", sort=False):
-        passes = None if log.passes is None else log.passes.query("domain == @name")
-        if passes is not None and passes.empty:
-            passes = None
-        counts = counts_of(replace(log, sums=sums, passes=passes))
-        yield from (f"{name}: {line}" for line in shape_lines(explain(counts, base)))
+    if log.is_mixed:
+        return ["The log mixes runs or settings, so it has no shape; --part names one run."]
+    return shape_lines(explain(counts_of(log), other and counts_of(other)))
 
 
 def shape_lines(shapes: pd.DataFrame) -> Iterator[str]:
     """What `explain` says, in sentences."""
     fits = shapes[shapes["fits"]]
-    if shapes["estimate"].isna().all():
-        yield f"No shape can be seen: there are fewer than {LEAST} drafts."
-        return
     for row in fits.itertuples():
         yield f"The log looks like this shape: {row.shape} ({row.where} decides)."
         yield f"The usual cause is {row.cause} ({row.thread}). Check {row.check}."
