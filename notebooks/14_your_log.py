@@ -23,7 +23,7 @@ part: str = ""  # any
 # transformers' schedule
 drafted: str = ""  # any; "" if the log says it, or nobody knows
 # what drafted; other gammas have bounds for chains of a draft model only
-drafts: str = "draft model"  # one of draft model, heads, copies, trees
+drafts: str = "as the log says"  # one of as the log says, draft model, heads, copies, trees
 temperature: float = 0.0  # 0 to 10; of the log's requests
 # a second log of the same prompts, from before a change or with another K or temperature
 second: str = ""  # any; a path, or "" for none
@@ -67,27 +67,21 @@ from speclab.cost import Costs
 from speclab.estimates import Estimates, cell, counted, stack
 from speclab.cli import export
 from speclab.logs.passes import depth_counts
-from speclab.logs.readers import SETTINGS
+from speclab.logs.readers import MODEL, SETTINGS
 from speclab.place import ROOT
 from speclab.show import figures, notebook
 
 RUNS = []
 
 # %% [markdown]
-# A server that decodes speculatively can log what its target accepts. This page reads such a log:
-# of vLLM, SGLang, llama.cpp, TensorRT-LLM, AIPerf, Spec-Bench, EAGLE, this kit and others
-# (`data/engines/README.md` says where their numbers are). What a log decides depends on its level.
+# A server that decodes speculatively can log what its target accepts. `data/engines/README.md` says
+# which logs this page reads, and where they are. What a log decides depends on its level.
 #
 # * **Counts per pass** decide all that follows.
 # * **A histogram per request** has no order of the passes: the bounds for another gamma are wider.
-# * **Totals per request** decide tokens per target pass, nothing by depth and no other gamma.
-# * **Lines of a server** count passes with a draft, and depths if they have positions. Their
-#   intervals are over blocks of lines.
+# * **Totals per request** decide tokens per target pass only.
+# * **Lines of a server** count passes with a draft, and depths if they have positions.
 # * **Means of settings** have no intervals; some have depths.
-#
-# Other gammas need chains of a draft model at T = 0, whose guess does not depend on where its block
-# began. EAGLE, Medusa and other heads are not such drafts. Copies (prompt lookup, n-grams) are not
-# either.
 
 # %%
 ctx = notebook.start("14_your_log", profile, overrides)
@@ -101,10 +95,11 @@ if len(sums) > most_requests:
     sums = sums[sums["prompt_id"].isin(kept)].reset_index(drop=True)
     if passes is not None:
         passes = passes[passes["prompt_id"].isin(kept)].reset_index(drop=True)
+read = replace(whole, passes=passes, sums=sums)
 judged = stats.judged_domains(sums)  # with enough requests for an interval
 ctx.say(
-    f"The log (format {whole.format}) has {counted(len(whole.sums), whole.about)}. This page reads "
-    f"{counted(len(sums), whole.about)} with {sums['blocks'].sum():,.0f} target passes."
+    f"The log (format {whole.format}) has {log_summary.size_of(whole)}. This page reads "
+    f"{log_summary.size_of(read)}."
 )
 if whole.notes:
     ctx.say(" ".join(whole.notes))
@@ -118,16 +113,16 @@ notebook.few_prompts(sums["domain"].value_counts(sort=False).to_dict())
 #
 # $$\tau = \frac{\text{tokens emitted}}{\text{target passes}}$$
 #
-# Intervals resample requests ([12](12_how_sure.ipynb)); a request's turns count together. A log
-# that names no domain has the one domain `unknown` (the parameter `prompts` can name domains).
+# Intervals resample requests ([12](12_how_sure.ipynb)); a request's turns count together. If a log
+# names no domain, the parameter `prompts` can.
 #
-# **By token**, as above, long answers count more: this is the server's number. **By request**, the
-# mean of each answer's own $\tau$, it is the number that a user meets.
+# **By token**, long answers count more: this is the server's number. **By request**, the mean of
+# each answer's own $\tau$, it is the number that a user meets.
 
 # %% tags=["by-hand"]
 first = sums.iloc[0]
 by_hand = first["emitted"] / first["blocks"]
-print(f"{first['emitted']:.10g} tokens / {first['blocks']:.10g} target passes = {by_hand:.2f}")
+print(f"{first['emitted']:.10g} / {first['blocks']:.10g} = {by_hand:.2f} tokens per target pass")
 
 # %%
 per_pass = log_summary.tokens_per_pass(sums)
@@ -180,10 +175,9 @@ else:
 # %% [markdown]
 # ## 2. Acceptance by depth
 # Depth 1 is the first token of a draft. The first panel asks how often the token at a depth is
-# accepted, if all tokens above it were. The second panel shows how many passes accept so deep a
-# token. A rising first panel does not mean that deep tokens are easy: only drafts at easy positions
-# get deep ([04](04_depth_profile.ipynb)). The figure has the six domains with the most requests. If
-# the log does not say how long a draft was, every pass counts as having a token at every depth.
+# accepted, if all tokens above it were. If it rises, deep tokens are not easy: only drafts at easy
+# positions get deep ([04](04_depth_profile.ipynb)). The figure has the six domains with the most
+# requests. If a log names no draft length, every pass counts as having a token at every depth.
 
 # %%
 GIVEN, REACHED = "accepted, if all above were", "passes that accept this depth"
@@ -223,10 +217,9 @@ if passes is not None:
 
 # %% [markdown]
 # ## 3. Does acceptance depend on the length of the context?
-# The context of a target pass is the prompt and the answer so far. If the log has the order of the
-# passes, it says how much of the answer was there, and `usage.prompt_tokens` says the prompt's
-# length. Without the order only the prompt's length is known. If acceptance breaks at one length,
-# the draft may end there. If it falls slowly, the draft may be trained on short texts.
+# The context of a target pass is the prompt and the answer so far. Without the order of the passes
+# only the prompt's length is known. If acceptance breaks at one length, the draft may end there. If
+# it falls slowly, the draft may be trained on short texts.
 
 # %%
 EDGES = np.array([0, *(4**n for n in range(2, 11))])  # tokens
@@ -256,23 +249,20 @@ else:
 
 # %% [markdown]
 # ## 4. Why is acceptance low?
-# Users of vLLM, llama.cpp, SGLang and other engines met eight shapes of low acceptance, and a
-# thread names a cause for each. A rule takes the share of accepted tokens in one part of the log
-# and divides it by the share in another part, as the column *rule* says. A shape fits if this ratio
-# is under the limit with its whole 95 % interval. The first shape that fits is named. It says what
-# the log *looks like*, not what is wrong.
+# Users met eight shapes of low acceptance, and a thread names a cause for each. A rule divides the
+# share of accepted tokens in one part of the log by the share in another part. A shape fits if this
+# ratio is under the limit with its whole 95 % interval. The first shape that fits is named. It says
+# what the log *looks like*, not what is wrong.
 #
 # * **Positions** need a draft length, and a histogram or counts per pass.
-# * **Contexts** need prompt lengths, and position 1 at two lengths of which one is four times the
-#   other. A break halves the share; a slow fall takes 15 % of it.
-# * **Two logs** need the parameter `second`: a log at T = 0, from before a change, or of a smaller
-#   K, of the same prompts.
+# * **Contexts** need position 1 at two lengths, one of them four times the other.
+# * **Two logs** need the parameter `second`: a log of the same prompts at T = 0, from before a
+#   change, or of a smaller K.
 #
-# We tuned the rules on planted faults and on healthy traces, and then counted false alarms on five
-# further traces: none. `data/logs/README.md` has the counts, and a fault that no rule names.
+# `data/logs/README.md` says how we tuned the rules and counted false alarms.
 
 # %%
-counts = why.counts_of(replace(whole, passes=passes, sums=sums))
+counts = why.counts_of(read)
 if drafts == "trees":  # their drafted tokens are nodes, which are no positions
     counts = counts[:1]
 other = why.counts_of(logs.opened(ROOT / second)) if second else None
@@ -281,20 +271,23 @@ shapes["ratio"] = shapes["estimate"].map("{:.2f}".format).where(shapes["estimate
 shapes["verdict"] = np.select([shapes["fits"], shapes["ratio"] != ""], ["yes", "no"], "cannot say")
 ORDER = ["shape", "compared", "ratio", "limit", "verdict", "cause", "thread"]
 names = {"compared": "rule", "verdict": "does it fit?", "cause": "usual cause"}
-ctx.table(
-    shapes[ORDER[:5]],
-    "shapes",
-    cells=shapes[ORDER].rename(columns=names),
-    caption="Shapes of low acceptance, and what the log says of each",
-)
-for line in why.shape_lines(shapes):
-    ctx.say(line)
+if read.is_mixed:
+    ctx.say("The log mixes several: `python -m speclab log --explain` says the shape of each.")
+else:
+    ctx.table(
+        shapes[ORDER[:5]],
+        "shapes",
+        cells=shapes[ORDER].rename(columns=names),
+        caption="Shapes of low acceptance, and what the log says of each",
+    )
+    for line in why.shape_lines(shapes):
+        ctx.say(line)
 
 # %% [markdown]
 # ### Position 1 is higher at K = 1 than at K = 8: no fault
-# After a rejection the text is hard, as these lines count. At a large K few drafts are accepted in
-# full, so more blocks begin after a rejection, and position 1 is lower. One model had 83 % at K = 1
-# and 76 % at K = 8, with 1.8 and 4.5 tokens per target pass (vllm #48892).
+# After a rejection the text is hard, as these lines count. At a large K more blocks begin there, so
+# position 1 is lower. One model had 83 % at K = 1 and 76 % at K = 8, with 1.8 and 4.5 tokens per
+# target pass (vllm #48892).
 
 # %% tags=["by-hand"]
 if passes is not None and "blocks" not in passes and passes["drafted"].notna().all():
@@ -345,8 +338,7 @@ else:
 # unknown. If all unknown tokens are misses, another gamma has its fewest tokens per target pass; if
 # all are hits, its most. These **bounds** are hard. At the log's own gamma they are equal.
 #
-# A gamma is **known** by its lower bound. The bounds of a longer draft are wide, so the highest
-# lower bound is often the log's own, also where a longer draft would be faster. So each gamma has
+# A gamma is **known** by its lower bound. The bounds of a longer draft are wide, so each gamma has
 # an **estimate** between its bounds, from the two panels above. If the log drafts $g$ tokens, a
 # share $s_d$ of its passes accepts depth $d$, and the token at depth $g$ is accepted with
 # probability $a_g$ if all above it were, then for $\gamma > g$
@@ -356,23 +348,24 @@ else:
 # For $\gamma < g$ the $s_d$ of the depths from $\gamma + 1$ to $g$ are taken away. If the lengths
 # of the drafts vary, the lower bound stands for the estimate. The gamma **to try** has the highest
 # estimate, if this gains 0.5 % or more over what is known. In 24 trials on the recorded run of
-# `smollm` (logs of six gammas, four costs $c$) the known gamma was up to 24 % slower than the
-# fastest, and the gamma to try up to 2 %. We chose the 0.5 % on these trials, so 2 % is a little
-# optimistic.
+# `smollm` the known gamma was up to 24 % slower than the fastest, and the gamma to try up to 2 %.
+# We chose the 0.5 % on these trials, so 2 % is a little optimistic.
 #
-# All this holds for chains of a draft model at T = 0. A log does not show what drafted, so the
-# parameters `drafts` and `temperature` say it. A server does not say when its passes without a
-# draft were; their tokens count at the end of the answer, and the bounds are approximate. A log
-# without the order of its passes does not say which of them follow each other. Its lower bound is
-# the same, its upper bound is higher. Both are exact where $\gamma + 1$ divides $g + 1$, because
-# blocks end there whatever follows.
+# All this holds for chains of a draft model at T = 0, whose guess does not depend on where its
+# block began. It does not hold for EAGLE and other heads, nor for copies (prompt lookup). Few logs
+# say what drafted; the parameters `drafts` and `temperature` can. A server does not say when its
+# passes without a draft were, so with these the bounds are approximate. Without the order of the
+# passes the upper bound is higher, unless $\gamma + 1$ divides $g + 1$.
 
 # %%
-reason = log_gammas.why_no_bounds(passes, drafts, temperature)
+of_log = drafts == "as the log says"
+drafted_by = (whole.drafts if of_log else drafts) or MODEL
+reason = log_gammas.why_no_bounds(passes, drafted_by, temperature)
 if whole.about == SETTINGS:
     reason = f"Each setting is one number. {log_gammas.NO_OTHER}"
-if reason:
-    ctx.say(reason)
+is_sure = not of_log or whole.drafts  # else all that follows has an "if"
+if reason or not is_sure:
+    ctx.say(reason or "The log does not say what drafted. We take it to be a draft model.")
 
 # %% [markdown]
 # The positions of the first answer: `h` for a hit, `m` for a miss, `?` for unknown.
@@ -482,9 +475,8 @@ if not reason and len(judged) > 1:
 
 # %% [markdown]
 # ## 7. The options for your server
-# These lines make a server draft the gamma to try. A log names no models, so TARGET and DRAFT stand
-# for yours. For other engines use `python -m speclab export FOLDER --for ENGINE --c 0.05` with the
-# folder of a log.
+# These lines make a server draft the gamma to try, with your models for TARGET and DRAFT. The
+# parameter `engine` names another engine.
 
 # %%
 NAMES = {0: "plain decoding", LOGGED: "drafting as logged"}
@@ -507,26 +499,20 @@ if table is None:
 else:
     at_least = "at least " if known["most"] > known["least"] + 1e-9 else ""
     name = NAMES.get(known["gamma"], f"gamma {known['gamma']}")
-    what_is_known = f"{name} is known ({at_least}{known['least']:.2f}x)"
-    if known["gamma"] == tried["gamma"]:
-        answer += f"At the assumed costs {what_is_known}, and no other is worth a try."
-    else:
-        name = NAMES.get(tried["gamma"], f"gamma {tried['gamma']}")
-        answer += f"At the assumed costs {what_is_known}, and {name} is to be tried."
+    answer += "At the assumed costs" + ", if a draft model drafted," * (not is_sure)
+    answer += f" {name} is known ({at_least}{known['least']:.2f}x), and "
+    name = NAMES.get(tried["gamma"], f"gamma {tried['gamma']}")
+    is_known = known["gamma"] == tried["gamma"]
+    answer += "no other is worth a try." if is_known else f"{name} is to be tried."
 ctx.answer(answer)
 
 # %% [markdown]
 # ## Try it
-# 1. Set `gammas` to `[4]` and `c` to 0.29. Does the log still recommend drafting?
+# Set `gammas` to `[4]` and `c` to 0.29. Does the log still recommend drafting?
 #
 # <details><summary>Answer</summary>
 # At c = 0.29 a block of four tokens costs 2.16 target passes. The log decides its own gamma
 # exactly, so one division answers the question: tokens per target pass divided by 2.16.</details>
-#
-# 2. Set `c` to 0.02. Which gamma is known, and which is to be tried?
-#
-# <details><summary>Answer</summary>
-# For the log of `smollm`, 4 is known and 6 is to be tried. A full replay says 6, too.</details>
 #
 # ## What this does not show
 # Time: c and v are assumed, and a busy server has other costs ([10](10_wall_clock.ipynb)). Requests

@@ -75,6 +75,9 @@ def test_totals_have_no_depths(compare):
 def test_what_cannot_be_compared(compare, capsys):
     status, said = compare(lines_of([1]), lines_of([1], ["x"]))
     assert status == 2 and "a.jsonl and b.jsonl have no request of the same name" in said
+    for text in ("vllm.log", "llamacpp.log"):
+        status, said = compare(lines_of([1]), changed(text))
+        assert status == 2 and "compare the responses that the servers sent (JSON), or read" in said
     assert main(["log", str(DATA / "vllm.jsonl")]) == 2
     assert "name --out for the folder of one log, or two logs" in capsys.readouterr().err
 

@@ -32,6 +32,12 @@ PASSES, TOTALS = logs.opened(DATA / "vllm.jsonl"), logs.opened(DATA / "eagle.jso
             {"part": "records: method: none"},
             "nothing was drafted; runs: records",
         ),
+        (
+            "vllm.log",
+            {"prompts": BENCH},
+            "vllm-log has none; leave --prompts out, or read the resp",
+        ),
+        ("llamacpp.log", {"prompts": BENCH}, "llamacpp-log has none; leave --prompts out"),
         ("vllm.jsonl", {"prompts": BENCH}, "line 1, .*: request 'a' is not among the prompts"),
         ("absent", {}, "does not exist; name a log file"),
     ],
@@ -170,6 +176,14 @@ SAID = [
     (changed("eagle.jsonl"), "", "all requests: 2.00 (1 request)", SUMS),
     # an answer that has more tokens than its drafts explain
     (changed("vllm.jsonl", 'tokens": 7', 'tokens": 9'), "", "1.60 (1 request; 3 of 8", HIDDEN),
+    (
+        changed("vllm-summary.json", "  1,\n", "  5,\n"),
+        "",
+        "The counts by depth of 1 request are left out: they do not add up. log.jsonl, line 1, "
+        "metrics.speculative_decoding: 7 passes and 7 accepted tokens, and the totals say 3",
+        SUMS,
+    ),
+    (changed("sglang.log"), "", "sglang-log: 2 line blocks, 4 running requests.", SUMS),
     (changed("vllm.log") * 27, "", "9 line blocks, 270 target passes", NO_ORDER),
     ('{"label": "m", "k": 2, "accept_length": 2.5}', "", "  K = 2, m: 2.50 (1 setting)", SUMS),
     (RUNS, "", "  records: method: other: 3.72 [", SUMS),
@@ -186,5 +200,5 @@ def test_the_verb_saves_a_log_and_says_what_it_decides(
     words = ["log", str(path), "--out", str(out), *filter(None, [option])]
     assert main(words) == main([*words, "--force"]) == 0
     said = capsys.readouterr().out
-    assert expected in said and "it'\"'\"'s a log" in said
+    assert expected in said and "it'\"'\"'s a log" in said and " --set name=it-s-a-log " in said
     assert [words for words in LEVELS if words in said] == [*filter(None, [level])]

@@ -64,7 +64,7 @@ EXAMPLES = {
     "aiperf.jsonl": "vllm, 1, coding, a: 6/3 3/8 2/3 1/2 0/1",
     "speclab.jsonl": "speclab, 1, code, code-1: 6/3 3/8 2/3 1/2 0/1",
     "spec-bench.jsonl": "spec-bench, 1, writing, 81: 6/3 3/0 2/3 1/2 0/1",
-    "steps.csv": "passes, 2, unknown, steps.csv, row 1: 6/3 3/9 2/3 1/2 0/1",
+    "steps.csv": "passes, 2, unknown, steps.csv, line 2: 6/3 3/9 2/3 1/2 0/1",
     # histograms
     "vllm-summary.json": "vllm, 1, unknown, a: 6/3 3/8 2/3 1/2 0/1",
     "aiperf-sparse.jsonl": "vllm, 1, coding, a: 6/3 3/8 2/3 1/2 0/1",
@@ -177,6 +177,28 @@ def test_parts_of_a_log_by_hand(expected, tmp_path):
     assert f"{log.requests}, {len(log.notes)} notes: {said}" == expected
 
 
+def test_models_of_a_scrape_are_read_apart(tmp_path):
+    one = changed("scrape.prom", "{", '{model_name="a/b",')
+    log = read(tmp_path, one + one.replace("a/b", "c"), "log.prom")
+    assert log.sums["domain"].tolist() == ["a/b", "c"] and log.is_mixed
+    assert log.sums["emitted"].tolist() == pytest.approx([25, 25])
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "drafts"),
+    [
+        ("vllm.log", "speculative_config=SpeculativeConfig(method='eagle3', model='m')\n", "heads"),
+        ("sglang.log", "--speculative-algorithm STANDALONE\n", "draft model"),
+        ("drafter.log", "", "heads"),
+        ("vllm.log", "speculative_config={'method': 'ngram'}\n", "copies"),
+        ("vllm.log", "", ""),
+        ("eagle.jsonl", "", "heads"),
+    ],
+)
+def test_a_log_may_say_what_drafted(name, settings, drafts, tmp_path):
+    assert read(tmp_path, settings + changed(name)).drafts == drafts
+
+
 # ---- containers ----------------------------------------------------------------------------------
 
 CONTAINERS = [
@@ -198,7 +220,7 @@ def test_every_container_gives_the_same_log(text, indent, tmp_path):
     two = one.replace("cmpl-a", "cmpl-b")
     expected = read(tmp_path, f"{one}\n{two}").passes
     text = text.replace("<1>", one).replace("<2>", two).encode()
-    for content in (text, gzip.compress(text)):
+    for content in (text, gzip.compress(text), text.decode().encode("utf-16")):
         assert_frame_equal(read(tmp_path, content).passes, expected)
     assert expected["prompt_id"].unique().tolist() == ["a", "b"]
 
@@ -292,6 +314,19 @@ def test_a_hostile_file_is_refused_in_one_line(case, tmp_path):
     with pytest.raises(ValueError, match=message) as error:
         read(tmp_path, content)
     assert "log.jsonl" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        ("0,9,3\n", "line 3: 9 of 3 drafted tokens are accepted"),
+        ("\n\n0,,3", "line 5: nan of 3"),
+        ("0,x,3", "line 3: x of 3"),
+    ],
+)
+def test_a_wrong_pass_is_named_by_its_line(new, message, tmp_path):
+    with pytest.raises(ValueError, match=f"log.csv, {message}"):
+        read(tmp_path, f"step,accepted,drafted\n0,1,2\n{new}", "log.csv")
 
 
 def test_a_gzip_bomb_is_not_unpacked(tmp_path, monkeypatch):

@@ -137,6 +137,9 @@ def test_the_command_says_what_the_log_looks_like(tmp_path, capsys):
     file = LOG.parent / "faults" / "short-head.jsonl.gz"
     assert main(["log", str(file), "--out", str(tmp_path / "log"), "--explain"]) == 0
     assert FEW_TOKENS in capsys.readouterr().out
+    runs = str(ROOT / "tests" / "data" / "logs" / "means.csv")
+    assert main(["log", runs, "--out", str(tmp_path / "runs"), "--explain"]) == 0
+    assert "so it has no shape; --part names one run." in capsys.readouterr().out
 
 
 # ---- false alarms --------------------------------------------------------------------------------

@@ -210,7 +210,7 @@ def _export(run, *, for_, c=None):
     from speclab.cli import export
     from speclab.cost import Costs
     from speclab.logs import log_gammas, logs
-    from speclab.logs.readers import SETTINGS
+    from speclab.logs.readers import MODEL, SETTINGS
     from speclab.study import timing_runs
 
     if logs.is_log(run):
@@ -221,7 +221,7 @@ def _export(run, *, for_, c=None):
             )
         log = logs.read_folder(run)
         passes = None if log.about == SETTINGS else log.passes
-        if reason := log_gammas.why_no_bounds(passes):
+        if reason := log_gammas.why_no_bounds(passes, log.drafts or MODEL):
             raise ValueError(f"{run}: {reason}")
         gamma, said = log_gammas.gamma_to_try(passes, Costs.assumed(c))
         echo(
@@ -337,7 +337,7 @@ def _log(
         both = [logs.opened(file, **({} if file.is_dir() else options)) for file in files]
         echo(*compared_lines(dict(zip(map(str, files), both, strict=True))))
         if explain:
-            echo(*why.shape_lines(why.explain(*map(why.counts_of, both))))
+            echo(*why.explain_log(*both))
         return
     logs.refuse_folder(out, force)
     domains = logs.domains_of(prompts) if prompts else None
@@ -345,7 +345,7 @@ def _log(
     logs.save(found, out, force)
     echo(*summary_lines(found, out))
     if explain:
-        echo(*why.shape_lines(why.explain(why.counts_of(found))))
+        echo(*why.explain_log(found))
 
 
 # ---- the notebooks -------------------------------------------------------------------------------

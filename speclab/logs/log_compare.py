@@ -8,7 +8,6 @@ from speclab.logs.log_gammas import PER_PASS, own_gamma
 from speclab.logs.log_summary import EVERY
 from speclab.logs.logs import Log
 from speclab.logs.passes import depth_counts
-from speclab.logs.readers import REQUESTS
 from speclab.logs.why import SHARE
 from speclab.score import POOLED
 
@@ -23,7 +22,13 @@ def compared_lines(logs: Mapping[str, Log]) -> list[str]:
     first, second = logs
     one, other = (log.sums for log in logs.values())
     table = one.merge(other, on="prompt_id").set_index("prompt_id")  # columns end in _x and _y
-    if table.empty or {log.about for log in logs.values()} != {REQUESTS}:
+    if not all(log.has_names for log in logs.values()):
+        raise ValueError(
+            f"{first} and {second} are compared by the names of their requests, and the text of a "
+            "server has none; compare the responses that the servers sent (JSON), or read each log "
+            "with --out and compare the summaries"
+        )
+    if table.empty:
         raise ValueError(
             f"{first} and {second} have no request of the same name; give the requests of both the "
             "same prompt_id"

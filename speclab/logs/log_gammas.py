@@ -29,13 +29,13 @@ from speclab.estimates import BELOW, UNDEFINED, named
 from speclab.lab import choose
 from speclab.logs import passes
 from speclab.logs.passes import HITS, MISSES
+from speclab.logs.readers import MODEL
 from speclab.score import POOLED
 from speclab.stats import Draws
 
 PER_PASS = score.ratio_of("emitted", "blocks", "block_efficiency")
 SPEED = score.ratio_of("emitted", "cost", "speed-up")
 LOGGED = "as logged"  # in place of a gamma: the log's own draft lengths, which vary
-MODEL = "draft model"  # what drafts; the chains of nothing else have bounds
 NO_OTHER = "So it decides nothing about another gamma."
 NO_PASSES = "The log has totals per request only, and no counts per pass."
 ESTIMATE = "estimate"  # beside the bounds: by acceptance at the depths of the log
@@ -51,7 +51,7 @@ BOUNDS = ["gamma", "least", "most", "estimate", "low", "least_high", "high", "ve
 
 def why_no_bounds(log: pd.DataFrame | None, drafts: str = MODEL, temperature: float = 0.0) -> str:
     """Why the passes of a log (None: it has totals only) say nothing about another gamma, as
-    sentences; "": they give bounds. drafts: MODEL, or what else drafted.
+    sentences; "": they give bounds. drafts: what drafted; only chains of a MODEL have bounds.
     """
     if log is None:
         return f"{NO_PASSES} {NO_OTHER}"

@@ -2,6 +2,7 @@
 and what to do next.
 """
 
+import re
 import shlex
 from pathlib import Path
 
@@ -34,11 +35,9 @@ NO_LENGTHS = "The log does not say how long the drafts were; name it with --draf
 
 def summary_lines(log: Log, folder: Path) -> list[str]:
     """The summary of a log that was saved in `folder`."""
-    blocks = int(log.sums["blocks"].sum())
-    size = counted(log.requests, log.about)
-    if log.about != SETTINGS:  # of which each is one number
-        size += f", {counted(blocks, 'target pass')}"
-    lines = [f"{folder} holds a log in the format {log.format}: {size}."]
+    lines = [f"{folder} holds a log in the format {log.format}: {size_of(log)}."]
+    if log.drafts:
+        lines.append(f"It says what drafted: {log.drafts}.")
     lines += [*log.notes, INTERVALS[log.about]]
     counts = log.sums.groupby("domain")[["accepted", "drafted"]].sum()
     counts.loc[EVERY] = counts.sum()
@@ -59,8 +58,18 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
     elif log.passes["drafted"].isna().any():
         lines.append(NO_LENGTHS)
     place, page = shlex.quote(f"log={folder.resolve()}"), shlex.quote(f"{folder}-page")
-    study = f"python -m speclab reproduce --notebook 14_your_log --parameter {place} --out {page}"
+    # the page is named after the log, and not after a pair
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", folder.resolve().name).lstrip("._-")[:60] or "log"
+    study = f"python -m speclab reproduce --notebook 14_your_log --set name={name} --set "
+    study += f"'description=The log {name}.' --parameter {place} --out {page}"
     return [*lines, f"To study the log, run `{study}`."]
+
+
+def size_of(log: Log) -> str:
+    """The size of a log, in words. SGLang's text counts no passes."""
+    size, blocks = counted(log.requests, log.about), int(log.sums["blocks"].sum())
+    weight = "running request" if log.format == "sglang-log" else "target pass"
+    return size if log.about == SETTINGS else f"{size}, {counted(blocks, weight)}"
 
 
 def tokens_per_pass(sums: pd.DataFrame, n: int = RESAMPLES) -> Estimates:

@@ -10,7 +10,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,7 @@ import pandas as pd
 from speclab.estimates import counted
 from speclab.logs import passes, readers
 from speclab.logs.passes import Answer
-from speclab.logs.readers import ABOUT, LINES, UNKNOWN
+from speclab.logs.readers import ABOUT, LINES, METHODS, NAMELESS, REQUESTS, SETTINGS, UNKNOWN
 from speclab.plain import brief, sha256_of
 from speclab.stats import RESAMPLES
 from speclab.study.prompts import check_domain
@@ -35,8 +35,9 @@ HIDDEN = (
     "hide some of them, so the tokens per target pass may be a little too high."
 )
 SEEN = "no line has SpecDecoding metrics, draft acceptance, Decode batch or spec_decode counters"
-SCHEMA = "speclab log, 2"
-FACTS = ["format", "about", "sources", "notes"]  # of a log, in its manifest
+MIXED = "Each run is a domain, and the last number mixes them; --part names one run."
+SCHEMA = "speclab log, 3"
+FACTS = ["format", "about", "sources", "notes", "drafts"]  # of a log, in its manifest
 MANIFEST, PASSES, TOTALS = "manifest.json", "passes.parquet", "sums.parquet"
 AGAIN = "write the folder again with `python -m speclab log FILE --out FOLDER --force`"
 
@@ -45,7 +46,8 @@ AGAIN = "write the folder again with `python -m speclab log FILE --out FOLDER --
 class Log:
     """A log as it was read: its format, what its entries are `about` (requests, lines, settings),
     `passes` (None: only totals), the sums of each request, the SHA-256 of each source by name, and
-    `notes`, sentences about what was left out.
+    `notes`, sentences about what was left out. drafts: what drafted ("draft model", "heads" or
+    "copies"; "": the log does not say).
 
     sums: as of `passes.sums_by_request`, with context (tokens of the prompt, NaN if it is not
     said).
@@ -57,6 +59,17 @@ class Log:
     sums: pd.DataFrame
     sources: dict[str, str]
     notes: list[str]
+    drafts: str = ""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether each domain is a run, a model or a setting of its own."""
+        return MIXED in self.notes or (self.about == SETTINGS and self.requests > 1)
+
+    @property
+    def has_names(self) -> bool:
+        """Whether requests have names of their own, so that another file can name them."""
+        return self.about == REQUESTS and self.format != NAMELESS
 
     @property
     def requests(self) -> int:
@@ -121,6 +134,11 @@ def read_log(
     if unread:
         notes.append(f"The kit left out {counted(unread, 'record')} without counts of drafts.")
     table = pd.DataFrame([vars(one) for one in answers])
+    if domains is not None and (about != REQUESTS or kind == NAMELESS):
+        raise ValueError(
+            f"{names}: --prompts finds the domain of requests by their names, and {kind} has none; "
+            "leave --prompts out, or read the responses that the server sent (JSON)"
+        )
     if length and about != LINES:
         if table["totals"].any() or table["drafted"].notna().any():
             raise ValueError(
@@ -143,7 +161,7 @@ def read_log(
         raise ValueError(f"{names}: {reason}; runs: {every}")
     table = table[table["part"].isin(runs)].reset_index(drop=True)
     if len(runs) > 1:
-        notes.append("Each run is a domain, and the last number mixes them; --part names one run.")
+        notes.append(MIXED)
         table["domain"] = table["part"]
         table["prompt_id"] = table["part"] + ": " + table["prompt_id"]
     if table["plain"].any():
@@ -154,7 +172,11 @@ def read_log(
         table["prompt_id"] = table["domain"] + ", block of lines " + block.astype(str)
         table["turn"] = table.index
     _check(table)
-    return _log(kind, table, {path.name: sha256_of(path) for path in paths}, notes)
+    # what drafted, if the log says one thing
+    methods = " ".join([kind, *table["method"].unique()])
+    drafts = [name for name, words in METHODS.items() if re.search(words, methods, re.I)]
+    log = _log(kind, table, {path.name: sha256_of(path) for path in paths}, notes)
+    return replace(log, drafts=drafts[0] if len(drafts) == 1 else "")
 
 
 def _check(answers: pd.DataFrame) -> None:
@@ -163,7 +185,8 @@ def _check(answers: pd.DataFrame) -> None:
     """
     spelled: dict[str, str] = {}
     seen: dict[tuple[str, int], str] = {}
-    for one in answers.itertuples():
+    columns = ["prompt_id", "domain", "turn", "where"]
+    for one in answers[columns].astype(object).itertuples():
         request, key = f"{one.where}request {one.prompt_id!r}", (one.prompt_id, one.turn)
         if not one.domain:
             raise ValueError(f"{request} is not among the prompts")
@@ -196,7 +219,14 @@ def _log(kind: str, answers: pd.DataFrame, sources: dict[str, str], notes: list[
         # a row per kind of pass
         cells = answers.explode(["drafted", "accepted", "blocks"]).dropna(subset="blocks")
         cells = cells.astype({"drafted": float, "accepted": int, "blocks": float})
-        if 0 < cells["prompt_id"].nunique() < answers["prompt_id"].nunique():
+        misfits = answers[answers["misfit"] != ""]
+        if len(misfits):
+            first = misfits.iloc[0]
+            said = f"{first['where']}{first['misfit']}."
+            what = counted(len(misfits), ABOUT[kind].split()[0])
+            said = f"The counts by depth of {what} are left out: they do not add up. {said}"
+            notes = [*notes, said]
+        elif 0 < cells["prompt_id"].nunique() < answers["prompt_id"].nunique():
             notes = [*notes, "Some requests have no complete counts by depth."]
         tokens = cells["accepted"] + 1
         whole = (tokens * cells["blocks"]).groupby(level=0).transform("sum")

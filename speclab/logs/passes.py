@@ -44,7 +44,8 @@ class Answer:
     emit); before: its tokens before the first pass (1 where the prompt's own pass gives the first
     token). plain: further passes that had no draft, whose position the log does not say. context:
     tokens of the prompt (NaN: the log does not say). part, where: the run in the file, and the file
-    and the line, for messages.
+    and the line, for messages. method: what drafted, in the engine's words. misfit: what its counts
+    by depth add up to, if they are left out because the totals say something else.
 
     If the log does not give the order of the passes, `totals` has the answer's SUMS, and accepted
     and drafted have one entry per kind of pass, `blocks` how many passes are of it. They are empty
@@ -61,6 +62,8 @@ class Answer:
     plain: int = 0
     where: str = ""
     part: str = ""
+    method: str = ""
+    misfit: str = ""
     context: float = np.nan
     blocks: Sequence[float] = ()
     totals: Sequence[float] = ()
@@ -73,7 +76,7 @@ def count_by_answer(answers: Sequence[Answer] | pd.DataFrame) -> pd.DataFrame:
     """
     table = pd.DataFrame(answers)
     kept, tried = [], []
-    for answer in table.itertuples():
+    for answer in table[["prompt_id", "where", "accepted", "drafted", "plain"]].itertuples():
         accepted, drafted = answer.accepted, answer.drafted
         if drafted is None:
             drafted = [np.nan] * len(accepted)

@@ -10,8 +10,10 @@ which version: `data/engines/README.md`.
 import gzip
 import re
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from io import BytesIO, StringIO
 from itertools import islice, pairwise
 from json import JSONDecodeError
@@ -31,8 +33,16 @@ from speclab.study.reading import parse_yaml
 UNKNOWN = "unknown"  # the domain of a request that nothing assigns to one
 PREFIX = re.compile(r"^(chat)?cmpl-")  # of vLLM's id of a response
 MOST, MOST_TOKENS = 10**12, 10**7  # of a total, and of an answer
-LONGEST_TEXT, LONGEST_LINE = 2**29, 10**5  # bytes of a file, and characters of a line
+LONGEST_TEXT, LONGEST_LINE = 2**29, 10**4  # bytes of a file, and characters of a line
 REQUESTS, LINES, SETTINGS = "request", "line block", "setting"  # what an entry is about
+NAMELESS = "llamacpp-log"  # requests that the server's text does not name
+MODEL = "draft model"
+# what drafts, by the names that engines give to ways of drafting
+METHODS = {
+    "heads": "eagle|mtp|medusa|nextn|dflash|dspark|mlp_speculator",
+    "copies": "n-?gram|lookup|suffix",
+    MODEL: "draft_model|draft-simple|standalone",
+}
 # what entries are about, and the names that make an object one of a format; the first counts
 FORMATS = {
     REQUESTS: {
@@ -44,7 +54,7 @@ FORMATS = {
         "vllm": "num_spec_steps",
         "llamacpp": "draft_n predicted_n",
         "passes": "per_step_accepted",
-        "llamacpp-log": "",
+        NAMELESS: "",
     },
     LINES: {
         "vllm-log": "",
@@ -90,6 +100,7 @@ NAMES = {
     "name": "prompt_id question_id x_request_id conversation_id request_id custom_id task_id tag "
     "id rid label run_id",
     "domain": "domain category source_kind",
+    "method": "method spec_method speculative_method speculative_algorithm",
     "drafts": "num_spec_steps spec_verify_ct draft_rounds num_drafts spec_num_drafts "
     "spec_decode_num_drafts #running-req",
     "accepted": "num_accepted_draft_tokens spec_num_correct_drafts spec_accepted_drafts "
@@ -132,6 +143,7 @@ class Counts(BaseModel):
 
     name: Any = ""
     domain: Any = ""
+    method: Any = ""
     drafts: Count = nan
     accepted: Count = nan
     drafted: Count = nan
@@ -142,7 +154,7 @@ class Counts(BaseModel):
     mean: Number = nan
     shares: list[Number] = NONE
     histogram: list[Count] | dict[str, Count] = NONE
-    by_length: dict[str, list[Count]] = {}
+    by_length: dict[str, list[Count]] = NONE
     steps: list[Length] = NONE
     tried: list[Length] = NONE
     # of all turns in a row
@@ -180,11 +192,11 @@ def drafts_of(counts: Counts) -> float:
     return counts.accepted / (counts.mean - 1) if counts.mean > 1 and counts.accepted else nan
 
 
-def count_kinds(counts: Counts, drafts: float, accepted: float) -> Array:
+def count_kinds(counts: Counts, drafts: float, accepted: float) -> tuple[Array, str]:
     """Drafted tokens (NaN: not said), accepted tokens and number of each kind of pass, [3, kinds],
     from a histogram (dense, sparse, or for each length of a draft) or from shares by position. No
-    kinds if there is neither, or if they do not add up to the totals. Drafts have one length if
-    this explains all drafted tokens.
+    kinds if there is neither, or if they do not add up to the totals; then also what they add up
+    to. Drafts have one length if this explains all drafted tokens.
     """
     cells, slack = counts.histogram, 0.01
     if counts.shares:
@@ -195,14 +207,18 @@ def count_kinds(counts: Counts, drafts: float, accepted: float) -> Array:
     if abs(counts.drafted - length * drafts) > 0.5:
         length = nan
     kinds: list[Any] = []
-    tables: dict[Any, Any] = {**counts.by_length} or {length: cells}
+    tables: dict[Any, Any] = dict(counts.by_length) or {length: cells}
     for drafted, table in tables.items():
         pairs = table.items() if isinstance(table, dict) else enumerate(table)
-        kinds += [(float(drafted), float(one), number) for one, number in pairs if number > 0]
-    lengths, deep, passes = found = np.reshape(kinds, (-1, 3)).T
-    is_right = np.allclose([passes.sum(), deep @ passes], [drafts, accepted], 0, slack)
-    is_right &= not (deep > lengths).any()
-    return found[:, : len(kinds) * is_right]
+        kinds += [(float(drafted), float(one), number) for one, number in pairs]
+    found = np.reshape(kinds, (-1, 3)).T
+    lengths, deep, passes = found = found[:, found[2] > 0]
+    sums, totals = (passes.sum(), deep @ passes), (drafts, accepted)
+    off = np.abs(np.subtract(sums, totals)).max()
+    if not kinds or (off <= slack and not (deep > lengths).any()):
+        return found, ""
+    said = "{:,.6g} passes and {:,.6g} accepted tokens, and the totals say {:,.6g} and {:,.6g}"
+    return found[:, :0], said.format(*sums, *totals)
 
 
 # ---- answers -------------------------------------------------------------------------------------
@@ -225,7 +241,7 @@ def answers_of(found: Found) -> list[Answer]:
             name = f"K = {counts.length:.0f}, {name}".removeprefix("K = nan, ")
             name = domain = name[:LONGEST_NAME]
         request = {"prompt_id": PREFIX.sub("", name), "domain": domain}
-        request |= {"part": found.part, "where": f"{where}: "}
+        request |= {"part": found.part, "where": f"{where}: ", "method": str(counts.method)}
         read = read_turns if counts.passes else read_request
         return [*read(counts, request)]
     except ValueError as error:
@@ -278,11 +294,12 @@ def read_request(counts: Counts, request: Facts) -> Iterator[Answer]:
         tokens = int(emitted) + before
         facts = {"accepted": steps, "drafted": counts.tried, "tokens": tokens, "before": before}
     else:
-        kinds = count_kinds(counts, drafts, accepted)
+        kinds, misfit = count_kinds(counts, drafts, accepted)
         if kinds.size and plain:
             kinds = np.c_[kinds, (0, 0, plain)]
         facts = dict(zip(("drafted", "accepted", "blocks"), kinds, strict=True))
         facts["totals"] = drafts + plain, counts.drafted, accepted, emitted
+        facts["misfit"] = misfit
     yield Answer(plain=int(plain), context=counts.context, **request, **facts)
 
 
@@ -322,36 +339,40 @@ DEEPEST = 50  # objects around what is found
 
 
 def find_objects(
-    value: Any, place: str, path: str = "", outer: Facts | None = None, part: str = ""
+    value: Any, place: str, around: tuple[tuple[Any, Any], ...] = ()
 ) -> Iterator[Found]:
-    """What a JSON value holds: the outermost objects of a format. outer: what the objects around it
-    say; path, part: as of `Found`.
+    """What a JSON value holds: the outermost objects of a format. around: the objects and lists
+    around it from the outside, each with the name under which it holds the next one.
     """
-    if path.count("[") + path.count(".") > DEEPEST:
-        return
-    outer, said = outer or {}, {}
-    items: Any = enumerate(value)
-    if isinstance(value, dict):
-        items = value.items()
-        said = {name: one for name, one in items if not isinstance(one, NESTED)}
-        outer = outer | said
-        for held in map(value.get, HOLDERS):
-            outer |= held if isinstance(held, dict) else {}
-        if not SIGNS.keys().isdisjoint(value):
-            kind = next(SIGNS[sign] for sign in SIGNS if sign in value)
-            # llama.cpp leaves the counts out where nothing was drafted
-            assumed = {"draft_n": 0, "draft_n_accepted": 0} if kind == "llamacpp" else {}
-            facts = {name: one for name, one in (outer | value).items() if one is not None}
-            yield Found(kind, assumed | facts, place, path, part)
-            return
-    for name, one in items:
-        inside, run = f"{path}[{name}]", part
-        if isinstance(value, dict):
-            inside = f"{path}.{name}".removeprefix(".")
-            if isinstance(one, list) and len(one) > 1:
-                run = re.sub("[{}']", "", f"{name}: {said}")[:LONGEST_NAME].strip(" :,")
-        if isinstance(one, NESTED):
-            yield from find_objects(one, place, inside, outer, run)
+    is_object = isinstance(value, dict)
+    if is_object and not SIGNS.keys().isdisjoint(value):
+        yield found_in(value, place, around)
+    elif len(around) < DEEPEST:
+        for name, one in value.items() if is_object else enumerate(value):
+            if isinstance(one, NESTED):
+                yield from find_objects(one, place, (*around, (name, value)))
+
+
+def found_in(value: Facts, place: str, around: tuple[tuple[Any, Any], ...]) -> Found:
+    """An object of a format with what the objects `around` it say."""
+    facts: Facts = {}
+    path = part = ""
+    for name, holder in (*around, ("", value)):
+        if isinstance(holder, list):
+            path += f"[{name}]"
+            continue
+        said = {fact: one for fact, one in holder.items() if not isinstance(one, NESTED)}
+        for one in (said, *map(holder.get, HOLDERS)):
+            facts |= one if isinstance(one, dict) else {}
+        if isinstance(one := holder.get(name), NESTED):
+            path += f".{name}"
+        if isinstance(one, list) and len(one) > 1:
+            part = re.sub("[{}']", "", f"{name}: {said}")[:LONGEST_NAME].strip(" :,")
+    facts = {fact: one for fact, one in (facts | value).items() if one is not None}
+    kind = next(SIGNS[sign] for sign in SIGNS if sign in value)
+    # llama.cpp leaves the counts out where nothing was drafted
+    assumed = {"draft_n": 0, "draft_n_accepted": 0} if kind == "llamacpp" else {}
+    return Found(kind, assumed | facts, place, path.removeprefix("."), part)
 
 
 # ---- lines of text -------------------------------------------------------------------------------
@@ -359,8 +380,8 @@ def find_objects(
 # what a line says, under names of `Counts`; llama.cpp has some of it on the lines before
 PATTERNS = {
     "num_accepted_tokens": r"Accepted: +(\d+) tokens|(?:Accepted |num_accepted_)tokens: +(\d+)"
-    r"|(\d+) accepted +/|(?:n_accept|#acc tokens) *= *(\d+)",
-    "num_draft_tokens": r"Drafted: +(\d+) tokens|[Dd]raft[ _]tokens: +(\d+)|(\d+) generated"
+    r"|\b(\d+) accepted +/|(?:n_accept|#acc tokens) *= *(\d+)",
+    "num_draft_tokens": r"Drafted: +(\d+) tokens|[Dd]raft[ _]tokens: +(\d+)|\b(\d+) generated"
     r"|(?:n_drafted|#gen tokens) *= *(\d+)",
     "num_drafts": r"(?:Drafts|num_drafts):? +(\d+)|#gen drafts *= *(\d+)",
     "#running-req": r"#running-req: *(\d+)",
@@ -368,13 +389,18 @@ PATTERNS = {
     "accept_length": r"(?:[Aa]ccept(?:ance)? len(?:gth)?|mean len|mean acc len) *[:=] *([\d.]+)",
     "num_spec_tokens": r"(?:speculative tokens|speculative depth|n_draft|"
     r"num_spec(?:ulative)?_tokens\W?) *[:=] *(\d+)",
-    "completion_tokens": r"(?<!prompt )eval time =.*?/ *(\d+) tokens|n_predict *= *(\d+)",
+    "completion_tokens": r"(?<!prompt )eval time = *[\d.]+ ms */ *(\d+) tokens|n_predict *= *(\d+)",
     "per_pos": r"(?:er.position acceptance rate|rate per position|acc rate/pos) *[:=]"
     r" *\(?([\d., ]+)",
+    "method": r"(?i)(?:method|speculative[_-]algorithm|spec-type)\W{1,6}"
+    rf"((?:draft-)?(?:{'|'.join(METHODS.values())}))",
 }
+# what each of these lines has; the other lines of a long text are skipped
+WORDS = re.compile("ccept|raft|peculative|num_spec|eval time|n_predict|#running|spec-type")
+KEPT = ["num_spec_tokens", "method"]  # what the settings say, for all lines after them
 # which line completes an entry, by format
 MARK = re.compile(
-    r"(?P<vllm_log>SpecDecoding metrics:)|(?P<sglang_log>Decode batch.*accept len)"
+    r"(?P<vllm_log>SpecDecoding metrics:)|(?P<sglang_log>Decode batch)"
     r"|(?P<llamacpp_log>\d accepted +/|n_accept *=)|(?P<vllm_totals>Speculative metrics:)"
     r"|(?P<settings>(?:Accepted |num_accepted_)tokens: +\d)"
     r"|(?P<llamacpp_totals>statistics +(?P<drafter>\S+):)"
@@ -382,53 +408,65 @@ MARK = re.compile(
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 SERIES = re.compile(
     r"(?m)^\w+?[:_]spec_decode_(num_drafts|num_draft_tokens|num_accepted_tokens)(?:_per_pos)?"
-    r'(?:_total)?(?:\{((?:.*position="(\d+)")?.*)\})? +([-+.\w]+)'
+    r"(?:_total)?(?:\{(.*)\})? +([-+.\w]+)"
 )
+POSITION, MODEL_NAME = re.compile(r'position="(\d+)"'), re.compile(r'model_name="([^"]*)"')
 
 
-def find_lines(text: str, name: str, length: str) -> Iterator[Found]:
-    """What a server's log holds. length: tokens per draft, where the lines do not say it."""
+def find_lines(text: str, name: str, length: str, part: str = "") -> Iterator[Found]:
+    """What a server's log holds. length: tokens per draft, where the lines do not say it; part: as
+    of `Found`.
+    """
     seen: Facts = {"num_spec_tokens": float(length)} if length else {}
     totals = {}
     for number, line in enumerate(text.split("\n"), 1):
+        if not WORDS.search(line):
+            continue
         line = line[:LONGEST_LINE]
         for field, pattern in PATTERNS.items():
             if found := re.search(pattern, line):
-                numbers = [float(one) for one in NUMBER.findall(found[found.lastindex or 0])]
-                seen[field] = numbers if field == "per_pos" else numbers[0]
+                said = found[found.lastindex or 0]
+                numbers = [] if field == "method" else [*map(float, NUMBER.findall(said))]
+                seen[field] = numbers if field == "per_pos" else [*numbers, said][0]
         mark = MARK.search(line)
         if mark is None:
             continue
-        kind = str(mark.lastgroup).replace("_", "-")
-        if kind != "sglang-log" and "num_draft_tokens" not in seen:
-            seen = {}  # a line that is cut
-        one = Found(kind, seen | {"domain": mark["drafter"] or ""}, f"{name}, line {number}")
+        kind, drafter = str(mark.lastgroup).replace("_", "-"), mark["drafter"]
+        needed = "accept_length" if kind == "sglang-log" else "num_draft_tokens"
+        facts = seen if needed in seen else {}  # a line that is cut says nothing
+        if drafter:
+            facts = facts | {"domain": drafter, "method": drafter}
+        one = Found(kind, facts, f"{name}, line {number}", part=part or drafter or "")
         if kind.endswith("totals"):  # since the server began: the last line counts
-            totals[mark["drafter"]] = one
+            totals[drafter] = one
         else:
             yield one
-        seen = {field: one for field, one in seen.items() if field == "num_spec_tokens"}
+        seen = {field: seen[field] for field in KEPT if field in seen}
     yield from totals.values()
 
 
 def find_scrapes(text: str, names: str) -> Iterator[Found]:
-    """What Prometheus text counts: since the server began, or from the first to the last of several
-    scrapes. Models and engines count together.
+    """What Prometheus text counts of each model: since the server began, or from the first to the
+    last of several scrapes. Engines count together.
     """
     series = defaultdict(list)
-    for name, labels, position, value in SERIES.findall(text):
-        series[position or name, labels].append(float(value))
-    total: dict[str, Any] = defaultdict(float)
-    for (name, _), values in series.items():
+    for name, labels, value in SERIES.findall(text):
+        series[name, labels].append(float(value))
+    models: dict[str, Any] = defaultdict(partial(defaultdict, float))
+    for (name, labels), values in series.items():
+        position, model = POSITION.search(labels), MODEL_NAME.search(labels)
+        total = models[model[1] if model else ""]
         before = values[0] if len(values) > 1 else 0
-        total[name] += values[-1] - before
-    if any(number < 0 for number in total.values()):
-        raise ValueError(f"{names}: a counter fell, so the server began again between the scrapes")
-    if total["num_drafts"]:
-        drafts = total["num_drafts"]
-        positions = [place for place in map(str, range(LONGEST)) if place in total]
-        total["per_pos"] = [total[place] / drafts for place in positions]
-        yield Found("prometheus", total, names)
+        total[position[1] if position else name] += values[-1] - before
+    for model, total in models.items():
+        if any(number < 0 for number in total.values()):
+            raise ValueError(
+                f"{names}: a counter fell, so the server began again between the scrapes"
+            )
+        if drafts := total["num_drafts"]:
+            positions = [place for place in map(str, range(LONGEST)) if place in total]
+            total["per_pos"] = [total[place] / drafts for place in positions]
+            yield Found("prometheus", total, names, part=model)
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -448,10 +486,12 @@ def text_of(path: Path) -> str:
             content = gzip.GzipFile(fileobj=BytesIO(content)).read(LONGEST_TEXT)
         if len(content) >= LONGEST_TEXT:
             raise ValueError(f"it has more than {LONGEST_TEXT:,} bytes")
-        return content.decode("utf-8-sig")
+        is_utf16 = content.startswith((BOM_UTF16_LE, BOM_UTF16_BE))  # as PowerShell redirects
+        return content.decode("utf-16" if is_utf16 else "utf-8-sig")
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise ValueError(
-            f"{path.name} cannot be read ({error}); a log is text in UTF-8, plain or as .gz"
+            f"{path.name} cannot be read ({error}); a log is text in UTF-8 or UTF-16, plain or "
+            "as .gz"
         ) from None
 
 
@@ -485,25 +525,33 @@ def parse_text(text: str, name: str) -> Iterator[tuple[str, Any]]:
 def rows_of_table(text: str, name: str) -> Iterator[tuple[str, Facts]]:
     """(place, facts) of each row of a table, or of each answer if a row is a pass: it has
     `accepted` and `drafted`, or lengths that count the target's token, too; `step` rises within an
-    answer.
+    answer. ValueError names the line.
     """
     table = pd.read_csv(StringIO(text), sep=None, engine="python")
     table.columns = [column.strip().lower().replace(" ", "_") for column in table]
-    lengths = table.filter(["accept_length", "candidate_length"]) - 1
-    if lengths.shape[1] == 2:
-        table = table.assign(accepted=lengths["accept_length"], drafted=lengths["candidate_length"])
-    if "accepted" in table and "drafted" in table:
-        is_missing = table[["accepted", "drafted"]].isna().any(axis=1)
-        if is_missing.any():
-            raise ValueError(f"{name}, row {is_missing.idxmax() + 1}: a count is missing")
-        # the steps of an answer rise
-        answer = (table.get("step", table.index.to_series()).diff() <= 0).cumsum()
-        table = table.groupby(answer)[["accepted", "drafted"]].agg(list).add_prefix("per_step_")
-    for number, row in table.iterrows():
+    lines = [number for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    table.index = lines[1 : len(table) + 1]
+    counts = table.filter(["accept_length", "candidate_length"])
+    own = counts.shape[1] == 2  # the target's token counts
+    counts = counts if own else table.filter(["accepted", "drafted"])
+    if counts.shape[1] == 2:
+        counts = counts.apply(pd.to_numeric, errors="coerce") - own
+        accepted, drafted = counts.T.to_numpy()
+        for wrong in counts[~(accepted <= drafted)].itertuples():
+            raise ValueError(
+                f"{name}, line {wrong[0]}: {wrong[1]:g} of {wrong[2]:g} drafted tokens are "
+                "accepted: both counts are needed, and at most all are accepted"
+            )
+        # the steps of an answer rise; its first line names it
+        place = table.index.to_series()
+        rises = table.get("step", place).diff() > 0
+        counts.columns = ["per_step_accepted", "per_step_drafted"]
+        table = counts.groupby(place.mask(rises).ffill().astype(int)).agg(list)
+    for line, row in table.iterrows():
         facts = row.dropna().to_dict()
         words = [word for word in facts.values() if isinstance(word, str)]
         label = " ".join(words[::-1])  # the last columns say most
-        yield f"{name}, row {number + 1}", {"label": label} | facts
+        yield f"{name}, line {line}", {"label": label} | facts
 
 
 def find_all(paths: Sequence[Path], length: str = "") -> Iterator[Found]:
@@ -522,7 +570,8 @@ def find_all(paths: Sequence[Path], length: str = "") -> Iterator[Found]:
             else:
                 names = value if isinstance(value, dict) else {type(value).__name__: value}
                 others.append(Found("", names, place))
-        lines = [] if is_read else [*find_lines(text, path.name, length)]
+        part = path.name if len(paths) > 1 else ""
+        lines = [] if is_read else [*find_lines(text, path.name, length, part)]
         rest += "" if is_read or lines else text
         yield from lines or others
     yield from find_scrapes(rest, ", ".join(path.name for path in paths))

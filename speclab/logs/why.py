@@ -12,7 +12,7 @@ frames have a row for each request and `context`: log2 of the tokens before the 
 (-1: unknown).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -147,6 +147,15 @@ def explain(counts: Counts, other: Counts | None = None, is_cold: bool = False) 
     fits = table["high"] < table["limit"]
     first = fits.cumsum() == 1
     return table.assign(fits=fits & first)
+
+
+def explain_log(log: Log, other: Log | None = None) -> Iterable[str]:
+    """What `explain` says of a log, in sentences. A mixture has a shape of its own, so it has none
+    of its runs' shapes.
+    """
+    if log.is_mixed:
+        return ["The log mixes runs or settings, so it has no shape; --part names one run."]
+    return shape_lines(explain(counts_of(log), other and counts_of(other)))
 
 
 def shape_lines(shapes: pd.DataFrame) -> Iterator[str]:
