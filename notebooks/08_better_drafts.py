@@ -48,7 +48,6 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 from bisect import bisect_left
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -432,9 +431,10 @@ def prompts_needed(gap, n, difference):
     # of one prompt per domain; resamples divide a variance by n and not by n - 1
     deviation = np.std(gap[1:]) * n / np.sqrt(n - 1)
     effect = min(abs(difference) / deviation, 5)  # beyond it the power is 1
-    power = partial(TTestPower().power, effect, alpha=0.05)
-    found = bisect_left(range(MOST), LIKELY, lo=stats.MIN_PROMPTS, key=power)
-    return found if found < MOST else np.nan
+    power = TTestPower().power
+    sizes = range(stats.MIN_PROMPTS, MOST)
+    place = bisect_left(sizes, LIKELY, key=lambda size: power(effect, size, 0.05))
+    return sizes[place] if place < len(sizes) else np.nan
 
 
 # %%
