@@ -180,7 +180,7 @@ SAID = [
         changed("vllm-summary.json", "  1,\n", "  5,\n"),
         "",
         "The counts by depth of 1 request are left out: they do not add up. log.jsonl, line 1, "
-        "metrics.speculative_decoding: 7 passes and 7 accepted tokens, and the totals say 3",
+        "metrics.speculative_decoding: 15 passes and 15 accepted tokens, and the totals say 3",
         SUMS,
     ),
     (changed("sglang.log"), "", "sglang-log: 2 line blocks, 4 running requests.", SUMS),
