@@ -45,6 +45,7 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 import numpy as np
 import pandas as pd
+import seaborn
 from scipy.stats import rankdata
 
 from speclab.logs import passes
@@ -59,7 +60,7 @@ from speclab.estimates import Estimates, stack
 from speclab.place import ROOT
 from speclab.replay import prompt_sums
 from speclab.score import ALL, POOLED
-from speclab.show import drawings, notebook
+from speclab.show import figures, notebook
 from speclab.study import runs
 from speclab.lab.starts import replay_starts, sums_of_starts
 
@@ -295,17 +296,39 @@ ctx.export(levels, "tokens-per-pass")
 of_eagle = levels.at(method="EAGLE", domain=tasks).frame.set_index("domain")["estimate"]
 assert np.allclose(of_eagle, by_hand[of_eagle.index])
 
+
+# %%
+def draw_cells(frame, label):
+    """A cell per method and task: the estimate and its interval, blue above 1 and red below."""
+    narrow = figures.is_narrow()
+    cells = Estimates(frame).wide("method", "domain", [] if narrow else None).set_index("method")
+    ratios = frame.pivot(index="method", columns="domain", values="estimate")
+    figure, axes = figures.subplots(height=0.42 * len(cells) + 1.1)
+    seaborn.heatmap(
+        np.log(ratios.loc[cells.index, [*cells]]),
+        annot=cells.replace(r" \[", "\n[", regex=True),  # the interval in a line of its own
+        annot_kws={"color": "black", "size": "small" if narrow else "x-small"},
+        fmt="",
+        center=0,
+        cmap="RdBu",
+        alpha=0.5,
+        cbar=False,
+        ax=axes,
+    )
+    axes.tick_params(length=0)
+    axes.set(xlabel=label, ylabel="")
+    return figure
+
+
 # %%
 over_mean = {name: draws[name][tasks].div(draws[name][ALL], axis=0) for name in METHODS}
 ctx.draw(
-    drawings.draw_relative,
+    draw_cells,
     draws.table(over_mean, "method"),
     "tasks",
     title="Tokens per target pass by method and task",
     caption="Each row is divided by the method's mean over tasks. Blue is above this mean, red "
     "below it. A column of one colour is easy, or hard, for every method. Brackets: intervals.",
-    rows="method",
-    columns="domain",
     label="task (1 = the method's mean over tasks)",
 )
 

@@ -13,7 +13,7 @@ from speclab.study.profiles import ROOT
 # thousands of nodes, 3 % above what was reached; to raise one on purpose, change it in a commit
 # that says what for
 LIMITS = {
-    "speclab/**/*.py": 75.0,
+    "speclab/**/*.py": 75.3,
     "speclab/*.py": 15.8,
     "tests/*.py": 108.5,
     "tests/tools/*.py": 9.2,

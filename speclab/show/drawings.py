@@ -1,6 +1,4 @@
-"""Figures that a notebook or two have: a drafted tree and the atlas's table in colours. None needs
-a model: each draws a data frame.
-"""
+"""A drafted tree, drawn from a data frame. It needs no model."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from speclab.estimates import Estimates
 from speclab.show import figures, style
 from speclab.show.figures import Figure
 from speclab.show.pictures import LOOKS, visible
@@ -120,32 +117,3 @@ def _places(frame: pd.DataFrame) -> dict[int, float]:
 
     visit(0)
     return places
-
-
-def draw_relative(frame: pd.DataFrame, rows: str, columns: str, label: str) -> Figure:
-    """A cell for each value of `rows` and `columns` with the estimate, under it its interval.
-    Colours: blue above 1, red below 1. label: what the numbers are.
-    """
-    import seaborn  # lazy: the import takes two seconds
-
-    narrow = figures.is_narrow()
-    cells = Estimates(frame).wide(rows, columns, [] if narrow else None).set_index(rows)
-    ratios = frame.pivot(index=rows, columns=columns, values="estimate")
-    ratios = ratios.loc[cells.index, [*cells]]
-    figure, axes = figures.subplots(height=0.42 * len(cells) + 1.1)
-    words = {"color": "black", "size": "small" if narrow else "x-small"}
-    in_two_lines = cells.replace(r" \[", "\n[", regex=True)
-    seaborn.heatmap(
-        np.log(ratios),
-        annot=in_two_lines,
-        annot_kws=words,
-        fmt="",
-        center=0,
-        cmap="RdBu",
-        alpha=0.5,
-        cbar=False,
-        ax=axes,
-    )
-    axes.tick_params(length=0)
-    axes.set(xlabel=label, ylabel="")
-    return figure
