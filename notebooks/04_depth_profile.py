@@ -234,7 +234,7 @@ else:
 # cut into eight parts of equal length. Short answers would count in the first parts alone, so only
 # the texts that reach the last part count, in all parts. We chose the parts and the steps below
 # when we had seen 80 of the 100 texts of `smollm`, up to token 192. So on `smollm` they describe
-# and do not test; another pair has to confirm them.
+# and do not test. The texts of `qwen-coder` were recorded later and test them.
 
 # %%
 PARTS = 8
