@@ -192,6 +192,7 @@ def test_models_of_a_scrape_are_read_apart(tmp_path):
         ("drafter.log", "", "heads"),
         ("vllm.log", "speculative_config={'method': 'ngram'}\n", "copies"),
         ("vllm.log", "", ""),
+        ("drafter.log", changed("drafter.log", "mtp", "draft"), ""),
         ("eagle.jsonl", "", "heads"),
     ],
 )
@@ -322,6 +323,7 @@ def test_a_hostile_file_is_refused_in_one_line(case, tmp_path):
         ("0,9,3\n", "line 3: 9 of 3 drafted tokens are accepted"),
         ("\n\n0,,3", "line 5: nan of 3"),
         ("0,x,3", "line 3: nan of 3"),
+        ("x,9,3", "line 3: 9 of 3"),
     ],
 )
 def test_a_wrong_pass_is_named_by_its_line(new, message, tmp_path):

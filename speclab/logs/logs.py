@@ -172,11 +172,13 @@ def read_log(
         table["prompt_id"] = table["domain"] + ", block of lines " + block.astype(str)
         table["turn"] = table.index
     _check(table)
-    # what drafted, if the log says one thing
-    methods = " ".join([kind, *table["method"].unique()])
-    drafts = [name for name, words in METHODS.items() if re.search(words, methods, re.I)]
     log = _log(kind, table, {path.name: sha256_of(path) for path in paths}, notes)
-    return replace(log, drafts=drafts[0] if len(drafts) == 1 else "")
+    # what drafted, if all entries say it
+    methods = [f"{kind} {method}" for method in table["method"].unique()]
+    for name, words in METHODS.items():
+        if all(re.search(words, method, re.I) for method in methods):
+            log = replace(log, drafts=name)
+    return log
 
 
 def _check(answers: pd.DataFrame) -> None:

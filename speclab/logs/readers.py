@@ -454,8 +454,8 @@ def find_scrapes(text: str, names: str) -> Iterator[Found]:
         series[name, labels].append(float(value))
     models: dict[str, Any] = defaultdict(partial(defaultdict, float))
     for (name, labels), values in series.items():
-        position, model = POSITION.search(labels), MODEL_NAME.search(labels)
-        total = models[model[1] if model else ""]
+        position, served = POSITION.search(labels), MODEL_NAME.search(labels)
+        total = models[served[1] if served else ""]
         before = values[0] if len(values) > 1 else 0
         total[position[1] if position else name] += values[-1] - before
     for model, total in models.items():
@@ -472,7 +472,7 @@ def find_scrapes(text: str, names: str) -> Iterator[Found]:
 # ---- files ---------------------------------------------------------------------------------------
 
 BETWEEN = re.compile(r"(?:\s|data:|\[DONE\])*")  # JSON values, in a stream too
-IS_JSON = re.compile(r"\s*(?:data:)?\s*(?:\{|\[\s*[\[{\"])")
+IS_JSON = re.compile(r"(?:data:\s*)?(?:\{|\[\s*[\[{\"])")
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
@@ -506,7 +506,7 @@ def parse_text(text: str, name: str) -> Iterator[tuple[str, Any]]:
                 yield name, {"label": label, "k": int(k), "accept_length": mean}
     elif name.endswith(TABLES):
         yield from rows_of_table(text, name)
-    elif IS_JSON.match(text):
+    elif IS_JSON.match(text.lstrip()):
         line, before, end = 1, 0, 0
         while (start := BETWEEN.match(text, end).end()) < len(text):
             line += text.count("\n", before, start)
@@ -529,6 +529,8 @@ def rows_of_table(text: str, name: str) -> Iterator[tuple[str, Facts]]:
     """
     table = pd.read_csv(StringIO(text), sep=None, engine="python")
     table.columns = [column.strip().lower().replace(" ", "_") for column in table]
+    if not table.columns.is_unique:
+        raise ValueError(f"{name}: two columns have the same name; keep one")
     lines = [number for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     table.index = lines[1 : len(table) + 1]
     counts = table.filter(["accept_length", "candidate_length"])
@@ -544,7 +546,7 @@ def rows_of_table(text: str, name: str) -> Iterator[tuple[str, Facts]]:
             )
         # the steps of an answer rise; its first line names it
         place = table.index.to_series()
-        rises = table.get("step", place).diff() > 0
+        rises = pd.to_numeric(table.get("step", place), errors="coerce").diff() > 0
         counts.columns = ["per_step_accepted", "per_step_drafted"]
         table = counts.groupby(place.mask(rises).ffill().astype(int)).agg(list)
     for line, row in table.iterrows():
