@@ -94,6 +94,8 @@ def count_by_answer(answers: Sequence[Answer] | pd.DataFrame) -> pd.DataFrame:
     rows = table[[*REQUEST, "turn", "before", "tokens"]].reindex(number)  # no lists: memory
     # a pass begins after what the earlier passes of its answer emitted
     whole = pd.Series(np.concatenate(kept) + 1, number)
+    drafts = np.concatenate(tried)
+    del kept, tried  # memory
     of_answer = whole.groupby(level=0)
     start = of_answer.cumsum() - whole + rows["before"]
     tokens = rows["tokens"].fillna(of_answer.transform("sum") + rows["before"])
@@ -103,7 +105,7 @@ def count_by_answer(answers: Sequence[Answer] | pd.DataFrame) -> pd.DataFrame:
         step=of_answer.cumcount().astype("int32"),
         start=start,
         remaining=remaining,
-        drafted=np.concatenate(tried),
+        drafted=drafts,
         accepted=np.minimum(whole - 1, remaining),
         emitted=np.minimum(whole, remaining),
     )
