@@ -36,6 +36,7 @@ AXIS_LABELS = {
     "n": "tokens in one pass, n",
     "batch": "requests per batch",
     "n_prompts": "prompts per domain",
+    "factor": "temperature of the draft, as a share of the target's",
 }
 
 
