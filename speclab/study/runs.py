@@ -344,11 +344,15 @@ def profile_of(run: Run) -> Profile:
 
 
 def tokenizer_of(run: Run) -> Any:
-    """The tokenizer of a run's target; None if the target is not on this machine or has changed."""
+    """The tokenizer of a run's target; None if the target, or transformers, is not on this machine,
+    or if the target has changed.
+    """
     folder = ModelFolder.whole(profile_of(run).target)
     if folder is None or folder.digest != run.manifest["weights"]["target"]:
         return None
-    return folder.tokenizer
+    with suppress(ModuleNotFoundError):  # an environment that only reads traces
+        return folder.tokenizer
+    return None
 
 
 # ---- keys ----------------------------------------------------------------------------------------
