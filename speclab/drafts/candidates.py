@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
+import torch
 
 from speclab.drafts.shipped import name_of
 from speclab.model import Pair
@@ -24,14 +25,12 @@ from speclab.models.pairs import (
     parameter_count,
 )
 from speclab.plain import ModelSpec
-from speclab.record import record_prompts
+from speclab.sampling import check_finite, rank_key, rank_of
 from speclab.study import runs
 from speclab.study.profiles import Profile
-from speclab.tree import PLAIN
 
 WORK = runs.RUNS / "drafts"
 Texts = Mapping[str, tuple[int, ...]]  # token ids by prompt_id
-COLUMNS = ("position", "token", "draft_rank", "target_top", "overlap")
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,8 @@ def first_layers(pair: Pair, profile: Profile, layers: int) -> Candidate:
 
 
 def proposed(one: Candidate, profile: Profile, kind: str, texts: Texts) -> pd.DataFrame:
-    """What a draft proposes along `texts` of a run of `kind`, as a run records it, one row per
-    position: prompt_id, domain, COLUMNS. Recorded once and kept.
+    """The ranks of a draft along `texts` of a run of `kind`, as a run records them, one row per
+    position: prompt_id, domain, position, token, draft_rank. Recorded once and kept.
     """
     small = runs.of_kind(profile, kind).replace(draft=one.spec, drafts=())
     formats = [spec.dtype_on(device_of(spec).type) for spec in (small.target, small.draft)]
@@ -99,12 +98,23 @@ def proposed(one: Candidate, profile: Profile, kind: str, texts: Texts) -> pd.Da
 
 
 def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
-    """The trace of `proposed` along the texts of a profile's run, recorded again."""
-    parts = []
+    """The trace of `proposed` along the texts of a profile's run. The texts are known, so the draft
+    runs alone. ValueError for ids outside the shared vocabulary. NonFiniteProbability.
+    """
+    draft, parts = pair.draft, []
     for prompt in runs.encoded_prompts(profile):
-        if prompt.prompt_id in texts:
-            text = texts[prompt.prompt_id]
-            [made] = record_prompts(pair, [prompt], [text], PLAIN, profile.sampling)
-            of_prompt = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-            parts.append(pd.DataFrame(of_prompt | {name: made.trace[name] for name in COLUMNS}))
+        if prompt.prompt_id not in texts:
+            continue
+        text = texts[prompt.prompt_id]
+        tokens = (*prompt.ids, *text[:-1])
+        draft.check_ids((*tokens, text[-1]))
+        hidden = draft.forward(torch.tensor([tokens]), draft.cache(len(tokens)))[0]
+        logits = draft.logits(hidden[-len(text) :])  # the last states predict the text
+        check_finite(logits, "draft")
+        ranks = rank_of(rank_key(logits), torch.tensor(text, device=logits.device))
+        columns = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+        columns |= {"position": range(len(text)), "token": text}
+        # a token that the draft cannot output comes after all that it can
+        ranks = ranks.clamp(max=draft.tokens_said).cpu().numpy()
+        parts.append(pd.DataFrame(columns | {"draft_rank": ranks}))
     return pd.concat(parts, ignore_index=True)
