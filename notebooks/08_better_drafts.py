@@ -189,7 +189,7 @@ if measure:
     time_passes(OWN_DRAFT, pair)
 
 # %% [markdown]
-# **Further drafts.** A name has as many parts of the path as tell the drafts apart.
+# **Further drafts.** A name has as many parts of the path as make it unique.
 
 # %%
 parts = [Path(spec.path).parts for spec in settings.drafts]
@@ -410,7 +410,7 @@ else:
     )
 
 # %% [markdown]
-# ### How many prompts does it take to tell two drafts apart?
+# ### How many prompts show a difference between two drafts?
 # Both drafts read the same texts, so the difference has a standard error from the same resamples of
 # prompts. With $n$ times the prompts it is $\sqrt{n}$ times smaller. From it follows the least
 # number of prompts with which a paired t test at the level of 5 % finds a true difference with a

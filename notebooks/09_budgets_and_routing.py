@@ -352,7 +352,7 @@ if of_runs:
 # The static trees above branch everywhere alike. A tree may be any list of **paths**: `[0, 1]` is
 # the draft's second best token after its best. Over the same block starts, the paths that were
 # accepted most often are the tree with the most accepted tokens. So we count paths, for each number
-# of levels up to `max_gamma`.
+# of levels up to `max_gamma` and of nodes up to `budget`.
 #
 # A tree looks too good on the texts that chose it. So the prompts are divided into two halves, and
 # each half is judged by the paths that are fastest on the other half. They are compared with the
@@ -374,9 +374,8 @@ def fastest_shape(rows, shapes):
 
 
 def frequent_paths(rows):
-    """Trees of the most frequent paths of these texts, by their number of levels."""
-    trees = choose.best_trees(rows, budget, max_gamma)
-    return {f"{levels} levels": tree for levels, tree in trees.items()}
+    """Trees of the most frequent paths of these texts."""
+    return choose.best_trees(rows, budget, max_gamma)
 
 
 def shape_of_others(shapes_of):
@@ -403,13 +402,18 @@ if is_divided:
     of_way = choose.speeds(by_way)
     more = of_way.table({PATHS: of_way[PATHS] / of_way[SETTING] - 1}, "shape").in_units("%", 1)
     quantities = {"tokens per target pass": passes, "gain in speed": more}
-    ctx.export(Estimates.stacked(quantities, "quantity"), "trees")
+    ctx.table(
+        Estimates.stacked(quantities, "quantity"),
+        "trees",
+        cells=passes.wide("shape", "domain"),
+        caption="Tokens per target pass on prompts that did not choose the shape",
+    )
 else:
     ctx.say("Left out: there is only one prompt, which has no halves.")
 
 # %% [markdown]
-# The intervals hold the choice and the costs fixed. The tree that all prompts choose is written to
-# a file for `decode --shape paths:FILE`.
+# The intervals hold the choice and the costs fixed. `decode --shape paths:FILE` decodes with the
+# tree in the file.
 
 # %%
 if is_divided:
@@ -418,9 +422,9 @@ if is_divided:
     file.write_text(json.dumps(tree.paths) + "\n", encoding="utf-8")
     place = f"{ctx.figures.parent.name}/{ctx.figures.name}/{file.name}"
     ctx.say(
-        "On prompts that did not choose them, in the mean of the domains, tokens per target pass "
-        f"are {passes.at(domain=ALL).listed('shape')}. The predicted gain in speed of the paths is "
-        f"{more.at(domain=ALL)}. `{place}` has {tree.size} paths of up to {tree.max_depth} tokens."
+        "In the mean of the domains, the predicted gain in speed of the paths over the best "
+        f"setting is {more.at(domain=ALL)}. `{place}` holds the paths that all prompts "
+        f"choose (size {tree.size}, depth {tree.max_depth})."
     )
 
 # %%

@@ -272,7 +272,7 @@ shapes["verdict"] = np.select([shapes["fits"], shapes["ratio"] != ""], ["yes", "
 ORDER = ["shape", "compared", "ratio", "limit", "verdict", "cause", "thread"]
 names = {"compared": "rule", "verdict": "does it fit?", "cause": "usual cause"}
 if read.is_mixed:
-    ctx.say("The log mixes several: `python -m speclab log --explain` says the shape of each.")
+    ctx.say("The log mixes runs or settings, which have no common shape; read one run alone.")
 else:
     ctx.table(
         shapes[ORDER[:5]],

@@ -256,7 +256,7 @@ def test_the_most_frequent_paths_are_accepted_most_often_of_all_trees():
     for chosen in combinations(paths, 3):
         if all(path[:-1] in ((), *chosen) for path in chosen):
             trees.append(Tree.of_paths(chosen))
-    found = choose._most_frequent(ranks_ahead(trace, 3), 3)
+    found = Tree.of_paths(choose._most_frequent(ranks_ahead(trace, 3), 3))
     accepted = [replay(trace, tree, "every")["accepted"].sum() for tree in trees]
     assert len(trees) == 55  # ternary trees with four nodes, the root among them
     assert replay(trace, found, "every")["accepted"].sum() == max(accepted) > min(accepted)
@@ -265,7 +265,7 @@ def test_the_most_frequent_paths_are_accepted_most_often_of_all_trees():
 def test_the_best_tree_by_hand():
     """The draft's second token is right after its best token, and its best token after that."""
     trees = choose.best_trees(trace_of({"x": ("code", [0, 1, 0] * 5)}), 3, 3)
-    assert trees[1].paths == [[0], [1]], "no other rank occurs"
-    assert trees[3].paths == [[0], [0, 1], [0, 1, 0]]
+    chains = "[[0]]", "[[0], [0, 1]]", "[[0], [0, 1], [0, 1, 0]]"
+    assert {*trees} == {*chains, "[[0], [1]]"}, "one level, then two and three"
     with pytest.raises(ValueError, match="budget=0: allowed are whole numbers"):
         choose.best_trees(random_trace(), 0, 3)

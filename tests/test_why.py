@@ -139,7 +139,9 @@ def test_the_command_says_what_the_log_looks_like(tmp_path, capsys):
     assert FEW_TOKENS in capsys.readouterr().out
     runs = str(ROOT / "tests" / "data" / "logs" / "means.csv")
     assert main(["log", runs, "--out", str(tmp_path / "runs"), "--explain"]) == 0
-    assert "so it has no shape; --part names one run." in capsys.readouterr().out
+    assert "Each setting is one number, which has no shape." in capsys.readouterr().out
+    mixed = replace(logs.opened(file), notes=[logs.MIXED])
+    assert "--part names one run" in why.explain_log(mixed)[0]
 
 
 # ---- false alarms --------------------------------------------------------------------------------

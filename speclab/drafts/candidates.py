@@ -102,19 +102,17 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
     runs alone. ValueError for ids outside the shared vocabulary. NonFiniteProbability.
     """
     draft, parts = pair.draft, []
-    for prompt in runs.encoded_prompts(profile):
-        if prompt.prompt_id not in texts:
-            continue
+    asked = {prompt.prompt_id: prompt for prompt in runs.encoded_prompts(profile)}
+    for prompt in (asked[name] for name in asked if name in texts):
         text = texts[prompt.prompt_id]
-        tokens = (*prompt.ids, *text[:-1])
-        draft.check_ids((*tokens, text[-1]))
-        hidden = draft.forward(torch.tensor([tokens]), draft.cache(len(tokens)))[0]
-        logits = draft.logits(hidden[-len(text) :])  # the last states predict the text
+        tokens = (*prompt.ids, *text)
+        draft.check_ids(tokens)
+        hidden = draft.forward(torch.tensor([tokens[:-1]]), draft.cache(len(tokens)))
+        logits = draft.logits(hidden[0, -len(text) :])  # the last states predict the text
         check_finite(logits, "draft")
         ranks = rank_of(rank_key(logits), torch.tensor(text, device=logits.device))
-        columns = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-        columns |= {"position": range(len(text)), "token": text}
+        rows = pd.DataFrame({"position": range(len(text)), "token": text})
         # a token that the draft cannot output comes after all that it can
-        ranks = ranks.clamp(max=draft.tokens_said).cpu().numpy()
-        parts.append(pd.DataFrame(columns | {"draft_rank": ranks}))
+        rows["draft_rank"] = ranks.clamp(max=draft.tokens_said).cpu()
+        parts.append(rows.assign(prompt_id=prompt.prompt_id, domain=prompt.domain))
     return pd.concat(parts, ignore_index=True)

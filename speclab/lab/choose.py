@@ -111,16 +111,16 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
     return dict(different.values())
 
 
-def best_trees(trace: pd.DataFrame, budget: int, depth: int) -> dict[int, Tree]:
-    """For each number of levels up to `depth`, the tree of at most `budget` nodes whose nodes were
-    accepted most often along the recorded texts: of the target's text at T = 0, of sampled text
-    under the point-mass rule.
+def best_trees(trace: pd.DataFrame, budget: int, depth: int) -> dict[str, Tree]:
+    """For each number of nodes up to `budget` and of levels up to `depth`, the tree whose nodes
+    were accepted most often along the recorded texts: of the target's text at T = 0, of sampled
+    text under the point-mass rule. Different trees, by their paths as text.
 
     A path of ranks is accepted at a start if the draft ranks of the next tokens are its ranks. A
     node is never accepted more often than its parent, so the most frequent paths are a tree, and of
     all trees it has the most accepted tokens over the same starts. (Medusa, arXiv:2401.10774, and
     Sequoia, arXiv:2402.12374, multiply the acceptances of ranks, as if they were independent.) The
-    starts are those of a decoder with a chain, then those with the tree that was found.
+    starts are those of a decoder with a chain, then those with the tree of `budget` nodes.
 
     Judge a tree on other prompts than those that chose it. ValueError as in `replay.ranks_ahead`,
     and for a budget or depth outside `speclab.tree.LIMITS`.
@@ -135,22 +135,24 @@ def best_trees(trace: pd.DataFrame, budget: int, depth: int) -> dict[int, Tree]:
         for _ in range(2):
             blocks = replay.replay(trace, tree)
             starts = blocks["prompt_id"].map(first_row).astype(int) + blocks["start"]
-            tree = _most_frequent(ahead[starts, :levels], budget)
-        trees[levels] = tree
+            paths = _most_frequent(ahead[starts, :levels], budget)
+            tree = Tree.of_paths(paths)
+        for nodes in range(1, len(paths) + 1):
+            smaller = Tree.of_paths(paths[:nodes])
+            trees[str(smaller.paths)] = smaller
     return trees
 
 
-def _most_frequent(ranks: np.ndarray, budget: int) -> Tree:
-    """The tree of the `budget` most frequent beginnings of rows of ranks [starts, levels]; of
-    equally frequent ones the shorter, then the one with lower ranks.
+def _most_frequent(ranks: np.ndarray, budget: int) -> list[tuple[int, ...]]:
+    """The `budget` most frequent beginnings of rows of ranks [starts, levels], each after its own
+    beginnings; of equally frequent ones the shorter, then the one with lower ranks, comes first.
     """
     counts: dict[tuple[int, ...], int] = {}
     for length in range(1, ranks.shape[1] + 1):
         ranks = ranks[(ranks[:, length - 1] >= 0) & (ranks[:, length - 1] <= LIMITS["rank"][1])]
         paths, times = np.unique(ranks[:, :length], axis=0, return_counts=True)
         counts |= dict(zip(map(tuple, paths.tolist()), times.tolist(), strict=True))
-    by_count = sorted(counts, key=lambda path: (-counts[path], len(path), path))
-    return Tree.of_paths(by_count[:budget])
+    return sorted(counts, key=lambda path: (-counts[path], len(path), path))[:budget]
 
 
 def block_counts(

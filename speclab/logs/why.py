@@ -22,6 +22,7 @@ from speclab import stats
 from speclab.logs.log_summary import EVERY
 from speclab.logs.logs import Log
 from speclab.logs.passes import depth_counts
+from speclab.logs.readers import SETTINGS
 from speclab.score import POOLED, ratio_of
 
 SHARE = ratio_of("accepted", "reached")
@@ -153,8 +154,10 @@ def explain_log(log: Log, other: Log | None = None) -> Iterable[str]:
     """What `explain` says of a log, in sentences. A mixture has a shape of its own, so it has none
     of its runs' shapes.
     """
+    if log.about == SETTINGS:
+        return ["Each setting is one number, which has no shape."]
     if log.is_mixed:
-        return ["The log mixes runs or settings, so it has no shape; --part names one run."]
+        return ["The log mixes runs, so it has no shape; --part names one run."]
     return shape_lines(explain(counts_of(log), other and counts_of(other)))
 
 
