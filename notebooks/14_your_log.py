@@ -103,7 +103,8 @@ ctx.say(
 )
 if whole.notes:
     ctx.say(" ".join(whole.notes))
-ctx.say(log_summary.INTERVALS[whole.about].rstrip(":") + ".")
+what = log_summary.INTERVALS[whole.about].format(level=100 * stats.LEVEL)
+ctx.say(what.rstrip(":") + ".")
 notebook.few_prompts(sums["domain"].value_counts(sort=False).to_dict())
 
 # %% [markdown]
@@ -251,8 +252,8 @@ else:
 # ## 4. Why is acceptance low?
 # Users met eight shapes of low acceptance, and a thread names a cause for each. A rule divides the
 # share of accepted tokens in one part of the log by the share in another part. A shape fits if this
-# ratio is under the limit with its whole 95 % interval. The first shape that fits is named. It says
-# what the log *looks like*, not what is wrong.
+# ratio is under the limit with its whole interval. The first shape that fits is named. It says what
+# the log *looks like*, not what is wrong.
 #
 # * **Positions** need a draft length, and a histogram or counts per pass.
 # * **Contexts** need position 1 at two lengths, one of them four times the other.

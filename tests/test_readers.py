@@ -331,6 +331,12 @@ def test_a_wrong_pass_is_named_by_its_line(new, message, tmp_path):
         read(tmp_path, f"step,accepted,drafted\n0,1,2\n{new}", "log.csv")
 
 
+@pytest.mark.parametrize("second", ["accepted", " Accepted"])
+def test_two_columns_of_one_name_are_refused(second, tmp_path):
+    with pytest.raises(ValueError, match="log.csv: two columns have the same name; keep one"):
+        read(tmp_path, f"step,accepted,drafted,{second}\n0,1,2,0\n", "log.csv")
+
+
 def test_a_gzip_bomb_is_not_unpacked(tmp_path, monkeypatch):
     """A gigabyte in a megabyte; reading stops at the limit."""
     monkeypatch.setattr(readers, "LONGEST_TEXT", 2**20)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from speclab import stats
 from speclab.estimates import Estimates, cell, counted
 from speclab.lab.choose import choose_for_all
 from speclab.logs import logs
@@ -18,10 +19,10 @@ from speclab.score import ALL, POOLED
 from speclab.stats import RESAMPLES, by_domain
 
 EVERY = "all requests"
-# what the intervals of a log are about
+# what the intervals of a log, with its {level} in per cent, are about
 INTERVALS = {
-    REQUESTS: "Tokens per target pass, with 95 % intervals over requests:",
-    LINES: "Tokens per target pass with a draft. The 95 % intervals are over blocks of "
+    REQUESTS: "Tokens per target pass, with {level:g} % intervals over requests:",
+    LINES: "Tokens per target pass with a draft. The {level:g} % intervals are over blocks of "
     "neighbouring lines, which are not requests:",
     SETTINGS: "Tokens per target pass of each setting, without intervals:",
 }
@@ -38,7 +39,7 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
     lines = [f"{folder} holds a log in the format {log.format}: {size_of(log)}."]
     if log.drafts:
         lines.append(f"It says what drafted: {log.drafts}.")
-    lines += [*log.notes, INTERVALS[log.about]]
+    lines += [*log.notes, INTERVALS[log.about].format(level=100 * stats.LEVEL)]
     counts = log.sums.groupby("domain")[["accepted", "drafted"]].sum()
     counts.loc[EVERY] = counts.sum()
     rows = tokens_per_pass(log.sums, logs.resamples(log)).frame

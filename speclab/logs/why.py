@@ -125,7 +125,7 @@ def counts_of(log: Log) -> Counts:
 
 def explain(counts: Counts, other: Counts | None = None, is_cold: bool = False) -> pd.DataFrame:
     """Which shape a log looks like: RULES, where (the place that decides), the ratio of the shares
-    (estimate, NaN if the log cannot say; high, the upper end of its 95 % interval over requests, or
+    (estimate, NaN if the log cannot say; high, the upper end of its interval over requests, or
     twice the estimate for fewer than 5 requests) and whether the shape fits.
 
     other: counts of the same prompts with another setting, or from before. is_cold: the other log
