@@ -164,10 +164,23 @@ ctx.plot(
 #   \left| \mathrm{accepted}_b - \mathrm{confidence}_b \right| .$$
 
 # %%
-rows = positions.assign(bin=bins.equal_bins(positions, "confidence", confidence_bins))
-reliability = bins.group_means(rows, "hit", "bin", "confidence")
+# equal parts of 0 to 1, where 1 belongs to the last part
+part = (positions["confidence"] * confidence_bins).astype(int)
+rows = positions.assign(bin=part.clip(upper=confidence_bins - 1))
+levels = sorted(rows["bin"].unique())
+columns = bins.cut_levels("hit", "bin", levels)
+share = score.Estimator("hit", columns, score.quotient, scalar=False)
+means = stats.by_domain(rows, share).frame[["domain", *stats.NUMBERS]]
+means.insert(1, "bin", levels * (len(means) // len(levels)))
+facts = {"rows": ("prompt_id", "size"), "n_prompts": ("prompt_id", "nunique")}
+facts["confidence"] = ("confidence", "mean")
+reliability = means.join(rows.groupby(["domain", "bin"]).agg(**facts), ["domain", "bin"], "inner")
+# a bin with rows of fewer than five prompts has no interval
+reliability = reliability[reliability["n_prompts"] >= stats.MIN_PROMPTS]
+
+# %%
 ideal = pd.DataFrame({"domain": "calibrated", "confidence": [0.0, 1], "estimate": [0.0, 1]})
-lines = pd.concat([reliability.at(domain=domains).frame, ideal], ignore_index=True)
+lines = pd.concat([reliability, ideal], ignore_index=True)
 ctx.plot(
     Estimates(lines),
     x="confidence",

@@ -189,12 +189,13 @@ if measure:
     time_passes(OWN_DRAFT, pair)
 
 # %% [markdown]
-# **Further drafts.** A name has as many parts of the path as make it unique.
+# **Further drafts.** A name has as many parts of the path as make it unique, also beside the own
+# draft's.
 
 # %%
 parts = [Path(spec.path).parts for spec in settings.drafts]
 ends = (["/".join(part[-count:]) for part in parts] for count in range(1, 1000))
-names = next(names for names in ends if len({*names}) == len(names))
+names = next(names for names in ends if len({"draft", *names}) > len(names))
 for label, spec in zip(names, settings.drafts, strict=True):
     add(label, candidates.load_candidate("further draft", pair, settings, spec))
 

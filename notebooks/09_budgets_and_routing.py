@@ -39,7 +39,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
-from speclab import cost, score, stats
+from speclab import score, stats
 from speclab.study import runs, timing_runs
 from speclab.lab import choose, prompt_sets
 from speclab.lab.choose import PLAIN_SETTING, UNKNOWN, Choice
@@ -256,7 +256,6 @@ def gains_over_one(speeds):
 # %%
 speeds = {name: speeds_of(choices_on(name, costs), counts[name]) for name in sets}
 gains = gains_over_one(speeds[OWN]).without(domain=ALL)
-stamp = cost.stamp(costs)
 ctx.plot(
     replace(gains, frame=gains.frame.replace({"domain": {POOLED: "all prompts"}})),
     x="domain",
@@ -266,7 +265,6 @@ ctx.plot(
     reference={"one setting for all": 0},
     slug="policies",
     title="Gain in speed of each policy over one setting for all",
-    stamp=stamp,
     caption="Predicted from replayed blocks and their cost. Points above the line are faster than "
     "one setting for all. Bars: intervals.",
 )
@@ -301,7 +299,6 @@ ctx.plot(
     reference={"one setting for all": 0},
     slug="other-gains",
     title="Gain in speed over one setting for all, by prompt set",
-    stamp=stamp,
     caption="Mean of the domains. Below the line, the settings that the own prompts chose for a "
     "domain are slower than the one that they chose for all. Bars: intervals.",
 )
@@ -328,7 +325,6 @@ ctx.plot(
     reference={"one setting for all": 0},
     slug="by-cost",
     title="Gain in speed over one setting for all, by the cost of a draft pass",
-    stamp=stamp,
     caption="Mean of the domains. Where a draft is expensive, plain decoding is the best setting "
     "of more and more prompts. Bands: intervals over prompts.",
 )
@@ -449,8 +445,6 @@ if several:
         agrees = len(of_runs) >= timing_runs.LEAST_RUNS and judged[last.name] == {there}
         answer += f" On {last.in_words} it {'is' if agrees else 'may be'} {slower[there]}."
 answer += f" Knowing each prompt's best setting would gain {100 * bound.value:.0f} %."
-if cost.disturbed(costs):
-    answer = "Timing was unreliable in notebook 10, so there is no verdict on speed."
 ctx.answer(answer)
 
 # %% [markdown]

@@ -154,8 +154,9 @@ earlier, _ = timing_runs.timing_runs(weights)
 is_alike = (earlier["machine"] == timing_runs.this_machine()) & (earlier["device"] == formats)
 earlier = earlier[is_alike].groupby("when")
 of_runs = [costs, *(timing_runs.mean_costs(rows) for _, rows in earlier)]
-# other notebooks read this timing run, unless the kit ships some of this pair
-timing_runs.write(weights, formats, torch.get_num_threads(), clock.by_round)
+# other notebooks read a reliable timing run, unless the kit ships some of this pair
+if not refused:
+    timing_runs.write(weights, formats, torch.get_num_threads(), clock.by_round)
 ctx.say(
     f"A target pass over one token takes {costs.target_ms:.1f} ms with {context} tokens in the "
     f"cache. A draft pass takes c = {costs.c():.3f} of it and the loop around them o = "

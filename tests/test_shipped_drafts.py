@@ -8,6 +8,7 @@ from test_faults import turned
 from data.drafts import prepare
 from speclab.drafts import candidates, quantise, shipped
 from speclab.drafts.shipped import INDEX, SHIPPED, shipped_drafts
+from speclab.models.folder import ModelFolder
 from speclab.study.profiles import load_profile
 from speclab.study.prompts import load_prompts
 from speclab.study.runs import Damaged, of_kind, write_facts
@@ -30,6 +31,13 @@ def test_all_of_them_are_found(tiny_pair, random_pair):
     made = shipped_drafts(tiny_pair)
     assert len(made) == 9 and shipped_drafts(random_pair) == []
     assert {one.folder for one in made} == {path.parent for path in TINY.glob("*/*.safetensors")}
+
+
+def test_a_draft_without_its_tokenizer_is_refused(copied):
+    """Its config.json names the pair's draft, which was not copied."""
+    folder = ModelFolder(next(copied.glob("distilled-*")))
+    with pytest.raises(ValueError, match=r"config.json says that its tokenizer is in .*copy that"):
+        _ = folder.tokenizer
 
 
 def test_the_scripts_would_make_the_same_ones(tiny_pair, profile, copied, monkeypatch):

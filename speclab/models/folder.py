@@ -247,9 +247,17 @@ class ModelFolder:
 
     @property
     def tokenizer(self) -> Any:
-        """Its tokenizer, or the tokenizer of the folder that config.json names for it."""
+        """Its tokenizer, or that of the folder that config.json names for it. ValueError if this
+        folder is not there.
+        """
         from transformers import AutoTokenizer
 
+        if not self.reader.path.is_dir():
+            raise ValueError(
+                f"{self.path / 'config.json'} says that its tokenizer is in {self.reader.path}, "
+                "which is not there; copy that folder too, or put the tokenizer's files beside "
+                "config.json and remove the entry"
+            )
         with self.reader.used():
             return AutoTokenizer.from_pretrained(self.reader.path, trust_remote_code=False)
 
