@@ -11,10 +11,9 @@ def test_signals_by_hand():
     entropies = {"draft_entropy": [0.5, 1.5], "target_entropy": [0.1, 2.0]}
     trace = pd.DataFrame({"draft_rank": [0, 2]} | entropies)
     trace["top_draft_q"] = [np.array([0.9, 0.05]), np.array([0.4, 0.3])]
-    trace["top_draft_p"] = [np.array([0.7, 0.1]), np.array([0.2, 0.5])]
     found = bins.signals(trace)
-    names = ["hit", "confidence", "top_p", "draft_certainty", "target_certainty"]
-    expected = [[1, 0.9, 0.7, -0.5, -0.1], [0, 0.4, 0.2, -1.5, -2.0]]
+    names = ["hit", "confidence", "draft_certainty", "target_certainty"]
+    expected = [[1, 0.9, -0.5, -0.1], [0, 0.4, -1.5, -2.0]]
     assert found[names].to_numpy().tolist() == expected
 
 

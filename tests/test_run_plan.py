@@ -9,9 +9,10 @@ import pytest
 
 from speclab.__main__ import main
 from speclab.cli.run_plan import FORMER, chosen, kinds_named, runs_asked
+from speclab.cost import Costs
 from speclab.models.folder import ModelFolder
 from speclab.plain import say_once
-from speclab.study import runs
+from speclab.study import runs, timing_runs
 from speclab.study.profiles import ROOT, load_profile
 from speclab.study.runs import profile_prompts
 
@@ -58,9 +59,21 @@ def test_what_is_asked_for_and_what_is_left_out(study, capsys):
     said, table = plan_of(capsys, "--profile", study, "--notebook", "02", "--notebook", "11")
     assert [*table][1:5] == ["greedy", "sampled", "sampled-seed-1", "sampled-seed-2"]
     assert "19 prompts in 6 domains" in said and "T = 0 and T = 0.7" in said
-    assert table["greedy"] == ["02", "to record: 76 tokens, time unknown"]
+    assert table["greedy"] == ["02", "to record: 76 tokens, time unknown before the first run"]
     assert re.search("11_paper_audit +left out needs the domains", said)
     assert "4 runs to record: 304 tokens" in said
+
+
+def test_the_plan_says_what_is_decoded_and_how_long_that_takes(study, capsys):
+    said, _ = plan_of(capsys, "--profile", study, "--notebook", "10")
+    # six prompts plainly and with a chain, a tree and copies, six plainly and with four probes
+    texts = 6 * 4 + 6 * 5
+    begin = f"10 decodes up to {4 * texts} tokens, text by text: "
+    assert f"{begin}time unknown until it has timed these models." in said
+    weights = runs.identity_of(load_profile(study))["weights"]
+    slow = Costs(10_000.0, (1, 4), (0.1, 0.1), (1.0, 1.0))
+    timing_runs.write(weights, "float32 on the CPU", 2, [slow])
+    assert f"{begin}at most 36 min." in plan_of(capsys, "--profile", study, "--notebook", "10")[0]
 
 
 def test_a_run_that_is_here_says_how_long_others_take(study, capsys):

@@ -5,23 +5,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from speclab.score import column_of, require
+from speclab.score import column_of
 
 
 def signals(trace: pd.DataFrame) -> pd.DataFrame:
     """The trace with, at each position, `hit` (accepted at T = 0: 1.0 or 0.0), `confidence` (q of
-    the draft's best token), `top_p` (p of that token: its acceptance at T = 1, point-mass rule),
-    and the negated entropy of both models, so that larger always means surer.
+    the draft's best token), and the negated entropy of both models, so that larger always means
+    surer.
     """
-    require(trace, ["draft_rank", "top_draft_q", "top_draft_p"], "trace")
-    known = trace.copy()
-    hit = column_of(trace, "draft_rank") == 0
-    known["hit"] = hit.astype(float)
-    known["confidence"] = np.stack(trace["top_draft_q"])[:, 0]
-    known["top_p"] = np.stack(trace["top_draft_p"])[:, 0]
-    known["draft_certainty"] = -trace["draft_entropy"]
-    known["target_certainty"] = -trace["target_entropy"]
-    return known
+    return trace.assign(
+        hit=(trace["draft_rank"] == 0).astype(float),
+        confidence=np.stack(trace["top_draft_q"])[:, 0],
+        draft_certainty=-trace["draft_entropy"],
+        target_certainty=-trace["target_entropy"],
+    )
 
 
 def quantile_bins(frame: pd.DataFrame, column: str, bins: int = 8) -> np.ndarray:

@@ -529,8 +529,8 @@ def rows_of_table(text: str, name: str) -> Iterator[tuple[str, Facts]]:
     """
     table = pd.read_csv(StringIO(text), sep=None, engine="python")
     table.columns = [column.strip().lower().replace(" ", "_") for column in table]
-    twice = {f"{column}.1" for column in table} & {*table}  # as pandas calls a second `column`
-    if twice or not table.columns.is_unique:
+    # as pandas calls a second `column`
+    if {f"{column}.1" for column in table} & {*table} or not table.columns.is_unique:
         raise ValueError(f"{name}: two columns have the same name; keep one")
     lines = [number for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     table.index = lines[1 : len(table) + 1]

@@ -99,7 +99,7 @@ def export_table(
         label=f"tab:{label or name}",
     )
     # what pandas does not write
-    text = text.replace("[t]\n", "[t]\n\\centering\\small\n", 1)
+    text = text.replace("[t]\n", "[t]\n\\centering\\small\n")
     if is_wide:
         text = text.replace("{table}", "{table*}")
     text = OPTION.sub(r"{\g<0>}", TIMES.sub("×", text)).translate(str.maketrans(SIGNS))
