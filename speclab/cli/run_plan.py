@@ -18,6 +18,7 @@ from pathlib import Path
 from speclab.estimates import counted
 from speclab.models.folder import ModelFolder
 from speclab.plain import Facts, say_once
+from speclab.stats import MIN_PROMPTS
 from speclab.study import runs, timing_runs
 from speclab.study.profiles import MODELS, ROOT, Profile
 from speclab.study.prompts import HUB_SETS
@@ -35,18 +36,12 @@ FORMER = {
     "18_trained_heads": "08_better_drafts",
 }
 REUSED = ("12", "13", "14")  # numbers that name another notebook than before
-TIMED = "10_wall_clock"
 JUDGED = "judged_prompts_per_domain"  # a parameter of 08
 
 
 def other_sets(profile: Profile) -> list[str]:
     """The kinds of greedy run on the other prompt sets that a profile names."""
     return [*map(runs.kind_of_set, runs.sets_asked(profile, runs.sizes_of(profile)))]
-
-
-def timed_sets(profile: Profile) -> list[str]:
-    """The kinds of greedy run on the prompts that notebook 10 times."""
-    return ["greedy", *(kind for kind in other_sets(profile) if kind != "unwrapped")]
 
 
 STANDING_FOR: Facts = {  # functions of a profile, by names in RUNS
@@ -56,7 +51,9 @@ STANDING_FOR: Facts = {  # functions of a profile, by names in RUNS
         f"sampled-{heat}" for heat in (0.3, 0.7) if heat != profile.sampled_temperature
     ],
     "others": other_sets,
-    "others-but-unwrapped": lambda profile: timed_sets(profile)[1:],
+    "others-but-unwrapped": lambda profile: [
+        kind for kind in other_sets(profile) if kind != "unwrapped"
+    ],
     "others-sampled": lambda profile: [f"{kind}-sampled" for kind in other_sets(profile)],
 }
 
@@ -191,16 +188,18 @@ def decoding(profile: Profile, notebook: Path) -> str:
     text = notebook.with_suffix(".py").read_text("utf-8")
     usual = re.compile(r"^(\w+): (?:int|list) = (.+?)(?:  #|$)", re.MULTILINE)
     its = {name: ast.literal_eval(value) for name, value in usual.findall(text)}
-    for name, values in profile.notebooks.items():
-        its |= values if chosen([name]) == [notebook] else {}
-    domains = [len(runs.sizes_of(runs.of_kind(profile, kind))) for kind in timed_sets(profile)]
-    # each timed prompt plainly, with chains, a tree and copies; then other prompts with the probes
-    texts = its["prompts_per_domain_timed"] * sum(domains) * (len(its["gammas"]) + 3)
-    texts = texts * its["repeats"] + its["probe_prompts"] * domains[0] * (len(its["probes"]) + 1)
+    its |= profile.notebooks.get(notebook.stem, {})
+    kinds = kinds_named(profile, ["greedy", "others-but-unwrapped"])
+    domains = [len(runs.sizes_of(runs.of_kind(profile, kind))) for kind in kinds]
+    # timed prompts, five at least, plainly and with chains, a tree and copies; then the probes
+    least = -(-MIN_PROMPTS // len(kinds))
+    timed = sum(max(its["prompts_per_domain_timed"] * count, least) for count in domains)
+    probed = max(its["probe_prompts"] * domains[0], 4)
+    texts = timed * its["repeats"] * (len(its["gammas"]) + 3) + probed * (len(its["probes"]) + 1)
     tokens = texts * min(its["new_tokens"], profile.max_new_tokens)
-    timed, _ = timing_runs.timing_runs(runs.identity_of(profile, fetch=False)["weights"])
-    minutes = f"at most {tokens * timed['target_ms'].mean() / 60_000:.0f} min"
-    if timed.empty:
+    known, _ = timing_runs.timing_runs(runs.identity_of(profile, fetch=False)["weights"])
+    minutes = f"at most {tokens * known['target_ms'].mean() / 60_000:.0f} min"
+    if known.empty:
         minutes = "time unknown until it has timed these models"
     return f"10 decodes up to {tokens:,} tokens, text by text: {minutes}."
 
@@ -220,6 +219,6 @@ def lines_of_plan(profile: Profile, notebooks: Sequence[Path]) -> Iterator[str]:
     missing = [run.tokens for run in planned if not (run.here or run.refused)]
     if missing:
         yield f"{counted(len(missing), 'run')} to record: {cost(sum(missing), rate)}."
-    yield from (decoding(profile, path) for path in notebooks if path.stem == TIMED)
+    yield from (decoding(profile, path) for path in notebooks if path.stem.startswith("10_"))
     if not can_be_found(profile):
         yield "Some may be recorded already; this is unknown until the prompts are downloaded."
