@@ -74,6 +74,8 @@ def test_the_plan_says_what_is_decoded_and_how_long_that_takes(study, capsys):
     slow = Costs(10_000.0, (1, 4), (0.1, 0.1), (1.0, 1.0))
     timing_runs.write(weights, "float32 on the CPU", 2, [slow])
     assert f"{begin}at most 36 min." in plan_of(capsys, "--profile", study, "--notebook", "10")[0]
+    shorter = "--profile", study, "--set", "notebooks={10: {new_tokens: 2}}"
+    assert f"{2 * texts} tokens" in plan_of(capsys, *shorter)[0]
 
 
 def test_a_run_that_is_here_says_how_long_others_take(study, capsys):

@@ -9,7 +9,7 @@ that depend on the profile.
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -181,14 +181,14 @@ def where(run: PlannedRun, rate: float) -> str:
     return f"{place}: {'part of ' * isinstance(run.here, runs.Part)}{run.here.folder.name}"
 
 
-def decoding(profile: Profile, notebook: Path) -> str:
+def decoding(profile: Profile, notebook: Path, changed: Facts) -> str:
     """What notebook 10 decodes, and at most how long that takes at the speed of plain decoding in
-    the timing runs of the profile's models.
+    the timing runs of the profile's models. changed: parameters without their default values.
     """
     text = notebook.with_suffix(".py").read_text("utf-8")
     usual = re.compile(r"^(\w+): (?:int|list) = (.+?)(?:  #|$)", re.MULTILINE)
     its = {name: ast.literal_eval(value) for name, value in usual.findall(text)}
-    its |= profile.notebooks.get(notebook.stem, {})
+    its |= changed
     kinds = kinds_named(profile, ["greedy", "others-but-unwrapped"])
     domains = [len(runs.sizes_of(runs.of_kind(profile, kind))) for kind in kinds]
     # timed prompts, five at least, plainly and with chains, a tree and copies; then the probes
@@ -204,8 +204,8 @@ def decoding(profile: Profile, notebook: Path) -> str:
     return f"10 decodes up to {tokens:,} tokens, text by text: {minutes}."
 
 
-def lines_of_plan(profile: Profile, notebooks: Sequence[Path]) -> Iterator[str]:
-    """The lines of the plan for these notebooks."""
+def lines_of_plan(profile: Profile, notebooks: Mapping[Path, Facts]) -> Iterator[str]:
+    """The lines of the plan for these notebooks, each with its changed parameters."""
     planned, sizes = [*runs_asked(profile, notebooks)], runs.sizes_of(profile)
     yield (
         f"{profile.name}: {sum(sizes.values())} prompts in {counted(len(sizes), 'domain')}, up to "
@@ -219,6 +219,8 @@ def lines_of_plan(profile: Profile, notebooks: Sequence[Path]) -> Iterator[str]:
     missing = [run.tokens for run in planned if not (run.here or run.refused)]
     if missing:
         yield f"{counted(len(missing), 'run')} to record: {cost(sum(missing), rate)}."
-    yield from (decoding(profile, path) for path in notebooks if path.stem.startswith("10_"))
+    for path, changed in notebooks.items():
+        if path.stem.startswith("10_"):
+            yield decoding(profile, path, changed)
     if not can_be_found(profile):
         yield "Some may be recorded already; this is unknown until the prompts are downloaded."
