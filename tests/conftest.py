@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -222,6 +223,12 @@ def profile_of(target, draft, dtype="auto"):
     return Profile("random", *both, max_prompt_tokens=128, max_new_tokens=12)
 
 
+def write_rows(path, rows):
+    """A file with a line of JSON for each row."""
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
 def write_prompts(folder, count):
     """A file with this many short prompts of code and of chat."""
     rows = [
@@ -229,8 +236,7 @@ def write_prompts(folder, count):
         for d in ("code", "chat")
         for i in range(count)
     ]
-    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return folder / "prompts.jsonl"
+    return write_rows(folder / "prompts.jsonl", rows)
 
 
 @pytest.fixture(scope="session")
@@ -259,6 +265,14 @@ def short_run(short_profile, random_pair, tmp_path_factory):
 def run_copy(short_run, tmp_path):
     """The folder of a copy of `short_run`."""
     return Path(shutil.copytree(short_run.folder, tmp_path / "copy"))
+
+
+@contextmanager
+def refuses(words):
+    """A ValueError must come, of one line, with these words; yields pytest's record of it."""
+    with pytest.raises(ValueError, match=words) as error:
+        yield error
+    assert "\n" not in str(error.value)
 
 
 def edit_json(path, **changes):

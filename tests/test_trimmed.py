@@ -5,7 +5,7 @@ does, replayed as it decodes, and rejected folders.
 import numpy as np
 import pytest
 import torch
-from conftest import profile_of, save_trimmed_draft
+from conftest import profile_of, refuses, save_trimmed_draft
 from safetensors.torch import load_file, save_file
 from test_decode import assert_equal_to_plain_and_replay, assert_plain
 from test_record import assert_columns, assert_equal_records, prompts_of
@@ -90,9 +90,9 @@ def test_replayed_as_it_decodes():
 def test_more_branches_than_the_draft_has_words_are_refused():
     pair, (prompt,) = toy_pair(kept=KEPT), prompts_of([1, 2])
     words = "branches=6, but the draft outputs only 5 tokens; lower branches"
-    with pytest.raises(ValueError, match=words):
+    with refuses(words):
         record_prompt(pair, prompt, (3, 4), static_tree(1, 6), GREEDY)
-    with pytest.raises(ValueError, match=words):
+    with refuses(words):
         next(decode(pair, prompt.ids, "greedy", parse_shape("tree:1,6"), GREEDY, 4))
     # a dynamic tree takes what there is
     assert_plain(pair, prompt, parse_shape("dynamic:2,8,12"), 20)
@@ -151,6 +151,6 @@ def test_its_embedding_is_the_targets_times_the_map_and_its_own_where_it_speaks(
 def test_parts_that_do_not_fit_are_named_in_one_line(draft, name, part, words):
     path = draft / "model.safetensors"
     save_file(load_file(path) | {name: part}, path, {"format": "pt"})
-    with pytest.raises(ValueError, match=words) as refused:
+    with refuses(words) as refused:
         load_model(ModelSpec(str(draft), device="cpu"))
-    assert "\n" not in str(refused.value) and str(draft) in str(refused.value)
+    assert str(draft) in str(refused.value)

@@ -15,6 +15,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 import torch
+from conftest import refuses
 from enumerate_rules import (
     STEPS,
     Behind,
@@ -106,20 +107,6 @@ def test_every_step_equals_its_definition(p, q, tokens):
         assert_same(reached[-1] * residual, reached[-1] * left, 1e-9)
 
 
-@given(distributions, distributions)
-def test_acceptance_is_the_ladders(p, q):
-    accepted = sum(
-        w * step_of("rejection")(p, q, tokens)[0][0] for tokens, w in drafts("rejection", q, 1)
-    )
-    assert accepted == pytest.approx(np.minimum(p, q).sum(), abs=1e-12), (
-        "one sampled token: the overlap"
-    )
-    ((best, _),) = drafts("point-mass", q, 2)
-    chances, _ = step_of("point-mass")(p, q, best)
-    missed = np.prod(1 - np.array(chances))
-    assert 1 - missed == pytest.approx(p[list(best)].sum(), abs=1e-12), "the top mass"
-
-
 def test_one_rejection_by_hand():
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
     chance, residual = step_of("rejection")(p, q, (1,))
@@ -151,14 +138,6 @@ def assert_lossless(rule, step, tree, world):
 @pytest.mark.parametrize(("rule", "shape", "vocab"), CASES)
 def test_a_blocks_tokens_have_exactly_the_targets_distribution(rule, shape, vocab, kind):
     world = World(11, vocab, kind=kind)
-    assert_lossless(rule, step_of(rule), parse_shape(shape).tree, world)
-
-
-@settings(max_examples=15)
-@given(st.integers(0, 10**6), st.sampled_from([0.2, 1.0, 5.0]), st.sampled_from(CASES))
-def test_the_identity_holds_for_random_models(seed, concentration, case):
-    rule, shape, vocab = case
-    world = World(seed, vocab, concentration)
     assert_lossless(rule, step_of(rule), parse_shape(shape).tree, world)
 
 
@@ -221,7 +200,7 @@ def test_a_rank_that_is_drawn_and_left_out_is_no_loss_for_best_tokens_only():
     ],
 )
 def test_a_distance_that_cannot_be_enumerated_is_refused(rule, tree, words):
-    with pytest.raises(ValueError, match=words):
+    with refuses(words):
         distance_of(rule, tree)
 
 
@@ -232,7 +211,7 @@ def test_a_step_that_yields_no_probabilities_is_refused(chance, factor, monkeypa
         yield factor * p
 
     monkeypatch.setitem(RULES, "mine", Rule(step))
-    with pytest.raises(ValueError, match="'mine': what its step yields are no probabilities"):
+    with refuses("'mine': what its step yields are no probabilities"):
         distance_of("mine")
 
 
@@ -278,8 +257,8 @@ def test_block_verification_of_no_tokens_draws_from_the_target():
 @pytest.mark.parametrize("kind", KINDS[:-1])
 @pytest.mark.parametrize("gamma", [1, 2, 3])
 def test_no_lossless_rule_accepts_more_than_block_verification(gamma, kind):
-    """Theorem 2 of the paper: the most that any rule can reach, by a linear programme. Token
-    verification reaches it for one token, and if p/q never falls below 1 before it is 0.
+    """Theorem 2 of the paper: the most that any rule can reach. Token verification reaches it for
+    one token, and if p/q never falls below 1 before it is 0.
     """
     accepted = {}
     for seed in range(4):
@@ -288,7 +267,7 @@ def test_no_lossless_rule_accepts_more_than_block_verification(gamma, kind):
             emitted = block_outcomes(rule, step_of(rule), chain(gamma), world)
             accepted[rule, seed] = accepted_length(emitted)
         most = most_accepted(gamma, world)
-        assert accepted["block", seed] == pytest.approx(most, abs=1e-6), "the solver's tolerance"
+        assert accepted["block", seed] == pytest.approx(most, abs=1e-12)
         assert accepted["rejection", seed] < accepted["block", seed] + 1e-12
     gains = [accepted["block", seed] - accepted["rejection", seed] for seed in range(4)]
     is_strict = gamma > 1 and kind in ("random", "zeros")
@@ -351,50 +330,20 @@ def test_block_verification_that_stops_at_the_first_rejection_fails_the_identity
 # ---- exact match ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("drafted_as", ["rejection", "point-mass"])
-@pytest.mark.parametrize("shape", ["chain:1", "chain:2", "chain:3", "tree:2,2,3"])
-def test_exact_match_over_every_draft_and_every_draw_of_the_target(shape, drafted_as, kind):
-    """It is lossless for drawn and for best tokens. A drawn first token is accepted with the sum of
-    q p, the best token with its p.
-    """
-    tree, world, emitted = parse_shape(shape).tree, World(11, 3, kind=kind), defaultdict(float)
-    for tokens, weight in token_tuples(drafted_as, tree, world):
-        p, _ = rows(tree, tokens, world)
-        for own in product(range(3), repeat=tree.size + 1):
-            drawn = np.array([row[token] for row, token in zip(p, own, strict=True)])
-            if not drawn.all():
-                continue
-            coins = [row.cumsum()[t] - row[t] / 2 for row, t in zip(p, own, strict=True)]
-            verdict = verify("exact-match", tree, tokens, torch.tensor(p), None, coins)
-            tail = (*tokens[list(verdict.path)].tolist(), verdict.token)
-            emitted[tail] += weight * drawn.prod()
-    for count in (1, 2, tree.max_depth + 1):
-        assert_same(first_tokens(emitted, world, count), target_joint(world, count))
-    accepted = sum(share for tokens, share in emitted.items() if len(tokens) > 1)
-    p, q = world.at("p", ()), world.at("q", ())
-    wanted = p[q.argmax()] if drafted_as == "point-mass" else p @ q
-    if tree.is_chain:
-        assert accepted == pytest.approx(wanted, abs=1e-12)
-
-
-@given(st.integers(0, 10**6), st.sampled_from(KINDS))
-def test_exact_match_writes_what_the_target_draws_with_the_same_numbers(seed, kind):
+@given(st.integers(0, 10**6), st.sampled_from(KINDS), st.sampled_from(["chain:3", "tree:2,2,3"]))
+def test_exact_match_writes_what_the_target_draws_with_the_same_numbers(seed, kind, shape):
     """Token for token, whatever was drafted: the text of a seed does not depend on the draft."""
-    world, rng = World(seed, 4, kind=kind), np.random.default_rng(seed)
-    tokens, p, q = drafted("exact-match", chain(3), world, rng)
-    coins, alone = rng.random(4), ()
-    for coin in coins:
-        alone += (int((world.at("p", alone).cumsum() > coin).argmax()),)
-    verdict = decide("exact-match", chain(3), tokens, p, q, coins)
-    written = (*tokens[list(verdict.path)].tolist(), verdict.token)
-    assert written == alone[: len(written)]
-
-
-def test_exact_match_that_draws_again_after_a_mismatch_fails_the_identity():
-    p, q = World(1, 4).at("p", ()), World(1, 4).at("q", ())
-    again = q * p + (1 - q @ p) * p
-    assert np.abs(again - p).sum() / 2 > 0.02, "total variation"
+    world, rng, tree = (
+        World(seed, 4, kind=kind),
+        np.random.default_rng(seed),
+        parse_shape(shape).tree,
+    )
+    tokens, p, q = drafted("exact-match", tree, world, rng)
+    coins, alone = rng.random(tree.size + 1), ()
+    verdict = decide("exact-match", tree, tokens, p, q, coins)
+    for node in (0, *verdict.path):
+        alone += (int((world.at("p", alone).cumsum() > coins[node]).argmax()),)
+    assert (*tokens[list(verdict.path)].tolist(), verdict.token) == alone
 
 
 # ---- a draft and copies together: exact, over whole texts ---------------------------------------
@@ -461,6 +410,7 @@ def test_verify_walks_as_defined(seed, kind, shape, rule):
         ("block", "chain:1"),
         ("block", "chain:2"),
         ("exact-match", "chain:2"),
+        ("exact-match", "tree:1,2"),
         ("without-replacement", "tree:1,2"),
         ("point-mass", "tree:1,2"),
         ("point-mass", "tree:2,2,3"),
@@ -580,7 +530,7 @@ def changed(row, column, value):
     ],
 )
 def test_what_does_not_fit_together_is_refused(rule, tree, tokens, p, q, uniforms, words):
-    with pytest.raises(ValueError, match=words):
+    with refuses(words):
         verify(rule, tree, tokens, p, q, uniforms)
 
 
@@ -598,5 +548,5 @@ def test_a_draft_that_ran_out_of_tokens_is_verified_as_it_was_drawn():
     assert verify("without-replacement", PAIR, [0, 1, 2], P, q, [0.5, 0.58, 0.5]) == Verdict(
         (), 0, "recovered", 2
     )
-    with pytest.raises(ValueError, match=r"tokens \[2, 1\]: .* q = 0"):
+    with refuses(r"tokens \[2, 1\]: .* q = 0"):
         verify("without-replacement", PAIR, [0, 2, 1], P, q, U)
