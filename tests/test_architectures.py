@@ -10,7 +10,7 @@ from importlib.metadata import version
 import pytest
 import torch
 from architectures import KINDS, small_network, small_settings
-from conftest import edit_json, profile_of, save_random_llama
+from conftest import edit_json, profile_of, save_random_llama, write_rows
 from transformers import AutoModelForCausalLM
 
 from speclab.__main__ import main
@@ -46,7 +46,7 @@ def study(llama, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
     rows = [{"prompt_id": f"p{i}", "domain": "any", "prompt": "a b c"} for i in range(6)]
-    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_rows(tmp_path / "prompts.jsonl", rows)
     for name in ("plain", "other"):
         shutil.copytree(llama, tmp_path / name)
         (tmp_path / name / "model.safetensors").write_bytes(b"damaged")

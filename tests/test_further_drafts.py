@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from conftest import edit_json, profile_of, save_random_head, save_random_llama
+from conftest import edit_json, profile_of, refuses, save_random_head, save_random_llama
 from safetensors.torch import load_file, save_file
 from test_end_to_end import imported, light  # noqa: F401
 from test_small_studies import little, quick  # noqa: F401
@@ -164,7 +164,6 @@ def test_settings_of_further_drafts_are_read_as_those_of_the_draft(tmp_path):
 @pytest.mark.parametrize(
     ("drafts", "words"),
     [
-        (["a/b", "c/d", "a/b"], "drafts: a/b is named twice"),
         (["a/b", {"path": "a/b/", "dtype": "float16"}], "drafts: a/b is named twice"),
         (["data/pairs/tiny/target"], "target is named twice"),
         (["a/b", "data/pairs/smollm/../tiny/draft"], "draft is named twice"),
@@ -175,9 +174,8 @@ def test_settings_of_further_drafts_are_read_as_those_of_the_draft(tmp_path):
     ],
 )
 def test_a_list_that_names_no_further_draft_is_refused(drafts, words):
-    with pytest.raises(ValueError, match=words) as error:
+    with refuses(words):
         load_profile("tiny", {"drafts": drafts})
-    assert "\n" not in str(error.value)
 
 
 # ---- drafts that are refused, and drafts that run with a line ------------------------------------
@@ -191,7 +189,7 @@ def loaded(pair, profile, folder):
 def test_a_head_is_the_draft_of_a_profile_of_its_own(random_folders, random_pair, tmp_path):
     head = save_random_head(tmp_path / "head", random_folders[0])
     profile = profile_of(*random_folders).replace(drafts=(ModelSpec(str(head)),))
-    with pytest.raises(ValueError, match=f"{head}: it is a trained head.*use a causal"):
+    with refuses(f"{head}: it is a trained head.*use a causal"):
         loaded(random_pair, profile, head)
     said, _ = doctor.report(profile)
     [row] = re.findall(rf"do  drafts.0: drafts.0 {head}: it is a trained head.*\n.*", said)

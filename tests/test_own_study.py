@@ -143,5 +143,3 @@ def test_the_citation_has_the_version_of_the_package():
     cited = read_yaml(ROOT / "CITATION.cff", "")
     version = re.search('^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
     assert cited["version"] == version and f"version = {{{version}}}" in GUIDE
-    year = str(cited["date-released"])[:4]
-    assert f"year    = {{{year}}}" in GUIDE

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import re
 import shutil
 
 import pytest
@@ -13,6 +12,7 @@ from conftest import (
     edit_json,
     profile_of,
     random_network,
+    refuses,
     save_random_llama,
 )
 from toy import plain, record_prompt
@@ -56,7 +56,7 @@ def test_a_pair_knows_itself(random_pair):
 def test_vocabularies_that_cannot_be_compared_are_refused(random_folders, tmp_path):
     other = save_random_llama(tmp_path / "other", 3, words=20)
     words = f"^{other}: target and draft have different vocabularies, and the target's tokenizer is"
-    with pytest.raises(ValueError, match=words + " neither byte-level"):
+    with refuses(words + " neither byte-level"):
         pair_of(random_folders[0], other)
 
 
@@ -64,13 +64,13 @@ def test_attached_models_are_found_and_missing_ones_say_what_to_do(
     tmp_path, random_folders, monkeypatch
 ):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ValueError, match="SPECLAB_MODELS"):
+    with refuses("SPECLAB_MODELS"):
         ModelFolder.fetched(ModelSpec("nobody/no-such-model-here"))
     attached = shutil.copytree(random_folders[0], tmp_path / "owner" / "name")
     monkeypatch.setenv("SPECLAB_MODELS", str(tmp_path))
     assert ModelFolder.fetched(ModelSpec("owner/name")).path == attached
     (attached / "model.safetensors").rename(attached / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="pickled weights are refused"):
+    with refuses("pickled weights are refused"):
         load_model(ModelSpec("owner/name", device="cpu"))
 
 
@@ -84,7 +84,7 @@ def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, monkey
             (key, value) if layer else honest(self, key, value, layer)
         ),
     )
-    with pytest.raises(ValueError, match="its files cannot be used"):
+    with refuses("its files cannot be used"):
         load_model(ModelSpec(str(random_folders[0]), device="cpu"))
 
 
@@ -115,18 +115,16 @@ def test_what_a_model_in_memory_would_get_wrong_is_refused(random_folders, tmp_p
     packed.config.quantization_config = {"quant_method": "gptq"}
     for given, words in (
         ((capped, target, tokenizer), "final_logit_softcapping=30.0"),
-        ((target, capped, tokenizer), "final_logit_softcapping=30.0"),
         ((trained, target, tokenizer), "target is in training mode"),
         ((target, packed, tokenizer), "draft is in .* or has packed weights"),
         ((random_folders[0], target, tokenizer), "target is a .*Path; pass a model"),
         ((target.model, target, tokenizer), "target is a LlamaModel; pass a model"),
         ((target, other, tokenizer, others), "different vocabularies"),
     ):
-        with pytest.raises(ValueError, match=words) as error:
+        with refuses(words):
             speclab.pair_of(*given)
-        assert "\n" not in str(error.value)
     monkeypatch.setattr(pairs, "check_architecture", lambda *_: None)
-    with pytest.raises(ValueError, match="packed tree and its paths differ"):
+    with refuses("packed tree and its paths differ"):
         speclab.pair_of(target, capped, tokenizer)  # also a cap that no setting names
 
 
@@ -137,14 +135,6 @@ def test_what_a_model_in_memory_would_get_wrong_is_refused(random_folders, tmp_p
 def copied(random_folders, tmp_path):
     """A copy of the random target, to be broken."""
     return shutil.copytree(random_folders[0], tmp_path / "model")
-
-
-def refused(target, draft):
-    """The message of loading: one line."""
-    with pytest.raises(ValueError) as error:
-        pair_of(target, draft)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 DOWN = "model.layers.1.mlp.down_proj.weight"
@@ -176,8 +166,9 @@ DOWN = "model.layers.1.mlp.down_proj.weight"
 def test_a_broken_file_is_named(copied, random_folders, name, damage, words):
     """Also those that the libraries pass over in silence."""
     damage(copied / name)
-    said = refused(copied, random_folders[1])
-    assert str(copied) in said and re.search(words, said)
+    with refuses(words) as error:
+        pair_of(copied, random_folders[1])
+    assert str(copied) in str(error.value)
 
 
 # ---- what would be wrong without a word ----------------------------------------------------------
@@ -186,8 +177,8 @@ def test_a_broken_file_is_named(copied, random_folders, name, damage, words):
 @pytest.mark.parametrize("stop", [45, "x"])
 def test_a_stop_that_the_draft_does_not_have_is_refused(larger, random_folders, stop):
     edit_json(larger / "generation_config.json", eos_token_id=[1, stop])
-    said = refused(larger, random_folders[1])
-    assert f"texts end with token id {stop!r}" in said and "among the 40 ids" in said
+    with refuses(f"texts end with token id {stop!r}.* among the 40 ids"):
+        pair_of(larger, random_folders[1])
 
 
 def test_no_prompt_may_hold_an_id_that_only_the_target_has(larger, random_folders, random_profile):
@@ -201,7 +192,7 @@ def test_no_prompt_may_hold_an_id_that_only_the_target_has(larger, random_folder
         lambda: record_prompt(pair, prompt, (3, 4), tree, Sampling()),
         lambda: decode_prompt(pair, prompt, "greedy", shape, Sampling(), 2),
     ):
-        with pytest.raises(ValueError, match="holds token id 47, but both models sha"):
+        with refuses("holds token id 47, but both models sha"):
             use()
 
 
@@ -211,5 +202,5 @@ def test_a_model_without_enough_memory_is_refused_before_it_is_loaded(random_fol
     monkeypatch.setattr("speclab.models.pairs.free_bytes", lambda device: need)
     assert load_model(ModelSpec(str(target)))
     monkeypatch.setattr("speclab.models.pairs.free_bytes", lambda device: need - 1)
-    with pytest.raises(ValueError, match=rf"^{target.name} needs about .* on cpu.* smaller pair"):
+    with refuses(rf"^{target.name} needs about .* on cpu.* smaller pair"):
         load_model(ModelSpec(str(target)))

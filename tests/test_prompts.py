@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import asdict, replace
 
 import pytest
+from conftest import refuses, write_rows
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -125,7 +126,7 @@ def test_files_are_read_in_order_and_ids_are_unique_across_them(tmp_path):
     assert [p.prompt_id for p in load_prompts(tmp_path, 2, ["code"])] == ["a", "c"]
     assert [p.prompt_id for p in load_prompts(str(tmp_path), 1, ("chat", "code"))] == ["b", "a"]
     write(tmp_path, line("z"), line("a"), name="3.jsonl")
-    with pytest.raises(ValueError, match=r"3\.jsonl, line 2: prompt_id 'a' occurs twice"):
+    with refuses(r"3\.jsonl, line 2: prompt_id 'a' occurs twice"):
         read_prompts(tmp_path)
 
 
@@ -158,7 +159,7 @@ def test_files_are_read_in_order_and_ids_are_unique_across_them(tmp_path):
 def test_a_broken_line_is_named_with_its_file_and_number(tmp_path, bad, message):
     path = write(tmp_path, line("a"), line("b"))
     path.write_bytes(path.read_bytes() + bad.encode("latin-1"))
-    with pytest.raises(ValueError, match=rf"mine\.jsonl, line 3: .*{message}"):
+    with refuses(rf"mine\.jsonl, line 3: .*{message}"):
         read_prompts(path)
 
 
@@ -167,7 +168,7 @@ def test_categories_have_any_names_and_sizes_and_keep_their_order(tmp_path):
     path = write(tmp_path, *(line(f"{i}", name) for i, name in enumerate(names)))
     assert [p.prompt_id for p in load_prompts(path)] == ["0", "4", "1", "2", "3"]
     assert [p.prompt_id for p in load_prompts(path, 1, ["回答", "über uns"])] == ["1", "0"]
-    with pytest.raises(ValueError, match="no domain 'chat'.*allowed are über uns, 回答"):
+    with refuses("no domain 'chat'.*allowed are über uns, 回答"):
         load_prompts(path, 1, ["chat"])
 
 
@@ -180,7 +181,7 @@ def test_a_file_of_mt_bench_or_spec_bench_gives_its_first_turns(tmp_path):
         Prompt("coding-5", "coding", "Draw a map."),
     ]
     write(tmp_path, json.dumps(row | {"turns": []}))
-    with pytest.raises(ValueError, match=r"mine\.jsonl, line 1: .*turns"):
+    with refuses(r"mine\.jsonl, line 1: .*turns"):
         read_prompts(path)
 
 
@@ -194,9 +195,9 @@ def test_arguments_are_checked(tmp_path):
         ("project", 1, "reason", "did you mean 'reasoning'"),
         (tmp_path / "empty.jsonl", None, "chat", r"empty.jsonl' hold no prompt"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with refuses(words):
             load_prompts(source, count, [domain])
-    with pytest.raises(ValueError, match=r"no prompts at .*seed-7.jsonl"):
+    with refuses(r"no prompts at .*seed-7.jsonl"):
         training_prompts(1, seed=7)
 
 
@@ -235,7 +236,7 @@ def make_mirror(root):
     for domain, hub_set in (PAPER_SETS | {"mt-bench": MT_BENCH}).items():
         folder = root / hub_set.name
         folder.mkdir(parents=True)
-        (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows[domain])))
+        write_rows(folder / "rows.jsonl", rows[domain])
         head = (
             f"configs:\n- config_name: {hub_set.config or 'default'}\n"
             f"  data_files:\n  - split: {hub_set.split}\n    path: rows.jsonl\n"
@@ -277,7 +278,7 @@ def test_a_mirror_without_the_set_or_its_rows_is_named(cache, tmp_path):
     (root / "openai/gsm8k/rows.jsonl").unlink()
     for mirror in (root, tmp_path):
         cache.setenv(MIRROR, str(mirror))
-        with pytest.raises(ValueError, match=f"{mirror}/openai/gsm8k: FileNotFound"):
+        with refuses(f"{mirror}/openai/gsm8k: FileNotFound"):
             load_prompts("paper", 1, ["reasoning"])
 
 
@@ -339,9 +340,8 @@ def test_a_set_of_the_hub_is_read_by_its_columns(named):
     ],
 )
 def test_a_set_of_the_hub_that_cannot_be_read_says_why_in_a_line(named, changes, words):
-    with pytest.raises(ValueError, match=words) as error:
+    with refuses(words):
         profile_prompts(named(**changes))
-    assert "\n" not in str(error.value)
 
 
 def test_without_a_network_a_set_of_the_hub_says_what_to_do(named, cache, tmp_path):
@@ -350,10 +350,10 @@ def test_without_a_network_a_set_of_the_hub_says_what_to_do(named, cache, tmp_pa
     for module in ("huggingface_hub.constants", "datasets.config"):
         cache.setattr(f"{module}.HF_HUB_OFFLINE", True)
     profile = named()
-    with pytest.raises(ValueError, match=f"cannot be read from .*network, or set {MIRROR}"):
+    with refuses(f"cannot be read from .*network, or set {MIRROR}"):
         profile_prompts(profile)
     (tmp_path / OF_HUB["hub"]).mkdir(parents=True)
-    with pytest.raises(ValueError, match="is also a file or folder here"):
+    with refuses("is also a file or folder here"):
         profile_prompts(profile)
 
 
@@ -416,7 +416,7 @@ def test_a_conversation_is_joined_by_the_template_alone():
     long, more = [Prompt("a", "chat", "two three four")], {"thinking": False}
     (cut,) = encode_prompts(tokenizer, long, 8, "chat", True, "one", more)
     assert (cut.ids, cut.cut) == ((*encoded.ids, 7), 2)
-    with pytest.raises(ValueError, match="prompt 'a' .*messages; set template: chat"):
+    with refuses("prompt 'a' .*messages; set template: chat"):
         encode_prompts(tokenizer, asked, 9)
 
 
@@ -435,7 +435,7 @@ OF_USERS = CHAT_TEMPLATE.replace("messages %", "messages if m.role == 'user' %")
 )
 def test_what_a_template_ignores_is_refused(template, turns, given, words):
     asked = [Prompt("a", "chat", "two", turns), Prompt("b", "chat", "two")]
-    with pytest.raises(ValueError, match=words):
+    with refuses(words):
         encode_prompts(make_tokenizer(template), asked, 99, "chat", False, *given)
 
 
@@ -452,11 +452,11 @@ def test_a_prompt_that_is_too_long_for_its_template_is_refused_or_its_message_is
     turns = (*before, ("user", words)) if before else ()
     asked, tokenizer = [Prompt("a", "chat", words, turns)], make_tokenizer(CHAT_TEMPLATE)
     most = 5 + 3 * len(before)
-    with pytest.raises(ValueError, match=rf"'a' has {most + 2} tokens .* is {most}; .*truncate"):
+    with refuses(rf"'a' has {most + 2} tokens .* is {most}; .*truncate"):
         encode_prompts(tokenizer, asked, most, "chat")
     (encoded,) = encode_prompts(tokenizer, asked, most, "chat", truncate=True)
     assert encoded.ids[-5:] == (2, 6, 7, 3, 4) and encoded.cut == 2  # [U] two three [/U] [A]
-    with pytest.raises(ValueError, match="even without its last message"):
+    with refuses("even without its last message"):
         encode_prompts(tokenizer, asked, 3, "chat", truncate=True)
 
 
@@ -497,7 +497,7 @@ def test_a_template_that_fails_is_named_with_its_prompt(template):
     with pytest.raises(ValueError, match=r"(?s)the/model.*correct") as error:
         encode_prompts(make_tokenizer(template, name_or_path="the/model"), asked, 9, "chat")
     assert "'the-prompt'" in str(error.value)
-    with pytest.raises(ValueError, match="chat_template is not set"):
+    with refuses("chat_template is not set"):
         encode_prompts(make_tokenizer(), asked, 9, "chat")
 
 

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from conftest import write_rows
 
 from speclab.__main__ import main
 from speclab.cli.run_plan import FORMER, chosen, kinds_named, runs_asked
@@ -33,7 +34,7 @@ def study(tmp_path, monkeypatch):
         for name, size in SIZES.items()
         for i in range(size)
     ]
-    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_rows(tmp_path / "mine.jsonl", rows)
     lines = [
         *("target: {path: data/pairs/tiny/target}", "draft: {path: data/pairs/tiny/draft}"),
         *("prompts: mine.jsonl", "max_new_tokens: 4", "temperature: 0.7"),
@@ -145,16 +146,14 @@ def test_the_same_prompts_under_another_name_are_no_other_prompts(study, named, 
     folder = study.parent
     own = (folder / "mine.jsonl").read_text()
     new = own.replace('"prompt": "', '"prompt": "Again: ')
-    others = ["again.jsonl"]
-    if named == "copy":
-        (folder / "again.jsonl").write_text(own + "\n")
-    elif named == "part":
-        (folder / "again.jsonl").write_text("\n".join(own.splitlines()[:1:-1]))
-    else:
-        others = ["first.jsonl", "again.jsonl"]
-        for name in others:
-            (folder / name).write_text(new)
-    words = [*words.split(), "--profile", str(study), "--set", f"other_prompts={others}"]
+    others = {
+        "copy": {"again.jsonl": own + "\n"},
+        "part": {"again.jsonl": "\n".join(own.splitlines()[:1:-1])},
+        "twice": {"first.jsonl": new, "again.jsonl": new},
+    }[named]
+    for name, text in others.items():
+        (folder / name).write_text(text)
+    words = [*words.split(), "--profile", str(study), "--set", f"other_prompts={[*others]}"]
     assert main(words) == 2
     said = capsys.readouterr()
     assert "again.jsonl has no prompt that" in said.err
