@@ -4,6 +4,7 @@ import json
 
 import pandas as pd
 import pytest
+from conftest import refuses
 
 from data.atlas import prepare
 from speclab.logs import atlas, logs, passes
@@ -23,11 +24,10 @@ def test_the_leaderboard_s_numbers(run, expected):
     assert rows["tokens"].sum() / rows["passes"].sum() == pytest.approx(expected, abs=0.0005)
 
 
-def test_every_run_is_there_is_small_and_has_its_licence():
+def test_every_run_is_there_and_has_its_licence():
     table = atlas.runs()
     assert set(atlas.answers()["run"]) == set(table["run"])
     assert table["licence"].str.match(r"(Apache-2\.0|MIT|CC BY 4\.0) \(").all()
-    assert atlas.TABLE.stat().st_size < 2_000_000
     assert not {"turns", "texts", "prompt"} & set(atlas.answers())
 
 
@@ -50,9 +50,9 @@ def test_plain_runs_emit_one_token_per_pass():
 
 
 def test_runs_that_cannot_be_read_by_pass():
-    with pytest.raises(ValueError, match="no run 'eagel': did you mean 'eagle'"):
+    with refuses("no run 'eagel': did you mean 'eagle'"):
         atlas.passes_of("eagel")
-    with pytest.raises(ValueError, match="totals per answer for 'medusa-33b', no passes"):
+    with refuses("totals per answer for 'medusa-33b', no passes"):
         atlas.passes_of("medusa-33b")
 
 
@@ -96,7 +96,7 @@ def test_prepare_gives_the_shipped_rows():
 
 
 def test_prepare_says_what_is_missing(tmp_path):
-    with pytest.raises(ValueError, match="yukiki-jc/Spec-Bench: .*eagle.* is not there"):
+    with refuses("yukiki-jc/Spec-Bench: .*eagle.* is not there"):
         prepare.table(prepare.files_in(tmp_path))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from conftest import refuses
 
 from speclab import score
 from speclab.__main__ import main
@@ -54,14 +55,14 @@ def test_a_good_file_is_fetched_once(there, tmp_path):
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
 def test_other_bytes_are_refused(there, tmp_path, content):
     there.write_bytes(content)
-    with pytest.raises(ValueError, match="not the published file"):
+    with refuses("not the published file"):
         source(there).fetch(tmp_path)
     assert names(tmp_path) == []
 
 
 def test_absent_file_and_no_network_say_what_to_do(there, tmp_path, capsys):
     absent = source(there, {"raw_records_20260411_999999.csv": "0"})
-    with pytest.raises(ValueError, match="No such file.*copy the files .* into"):
+    with refuses("No such file.*copy the files .* into"):
         absent.fetch(tmp_path)
     capsys.readouterr()
     for what in ("author-records", "specdecode-bench"):

@@ -2,25 +2,24 @@
 
 import numpy as np
 import pytest
+from frames import shipped
 from test_log_gammas import log_of
 
 from speclab import replay
 from speclab.cost import Costs
 from speclab.logs import log_gammas, passes
 from speclab.logs.log_gammas import ESTIMATE, TRY
-from speclab.study.profiles import ROOT
-from speclab.study.runs import load_run
 
 GAMMAS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16]
 COSTS = (0.02, 0.05, 0.1, 0.2)
 LOGGED = (1, 2, 3, 4, 6, 8)
 
 
-def trials(run):
+def trials(kind):
     """Logs cut from a recorded run: the log's gamma, what is known and what is to be tried, each
     with its loss against the fastest gamma of the full replay.
     """
-    trace = load_run(ROOT / "data" / "traces" / run).trace
+    trace = shipped("smollm", kind).trace
     sums = replay.chain_sums(trace, GAMMAS).groupby("gamma")[["emitted", "blocks"]].sum()
     found = []
     for own in LOGGED:
@@ -36,11 +35,11 @@ def trials(run):
 
 
 @pytest.mark.parametrize(
-    ("run", "own_known", "lost", "least"),
-    [("smollm/greedy", 16, 0.016, 0.24), ("smollm/second", 8, 0.001, 0.05)],
+    ("kind", "own_known", "lost", "least"),
+    [("greedy", 16, 0.016, 0.24), ("second", 8, 0.001, 0.05)],
 )
-def test_the_gamma_to_try_is_nearly_the_fastest_of_the_full_replay(run, own_known, lost, least):
-    own, known, tried, loss_known, loss_tried = trials(run)
+def test_the_gamma_to_try_is_nearly_the_fastest_of_the_full_replay(kind, own_known, lost, least):
+    own, known, tried, loss_known, loss_tried = trials(kind)
     assert loss_tried.max() < lost, "the bound on the loss"
     # negative control: the highest lower bound gives the log's own gamma back, and loses
     assert (known == own).sum() == own_known and loss_known.max() > least
@@ -62,7 +61,7 @@ def test_the_estimate_by_hand():
 
 
 def test_four_is_known_and_seven_is_to_be_tried():
-    trace = load_run(ROOT / "data" / "traces" / "smollm" / "greedy").trace
+    trace = shipped("smollm", "greedy").trace
     log = passes.passes_of_replay(replay.replay(trace, 4))
     gamma, said = log_gammas.gamma_to_try(log, Costs.assumed(0.02))
     assert gamma == 7

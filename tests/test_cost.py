@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from conftest import refuses
 
 from speclab import cost, tree
 
@@ -35,10 +36,10 @@ def test_leviathans_example_and_its_ceiling():
 
 
 def test_bad_input_is_named():
-    with pytest.raises(ValueError, match="9 tokens was not measured: sizes run from 1 to 8"):
+    with refuses("9 tokens was not measured: sizes run from 1 to 8"):
         COSTS.v(np.array([2, 9]))
     for wrong in ({"draft": (float("nan"),) * 4}, {"sizes": (1, 4, 2, 8)}, {"target_ms": 0.0}):
-        with pytest.raises(ValueError, match="ratios from 0, and ascending sizes from 1"):
+        with refuses("ratios from 0, and ascending sizes from 1"):
             replace(COSTS, **wrong)
 
 

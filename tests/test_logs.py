@@ -1,7 +1,7 @@
 """Logs: what may be said of a file, folders that hold a log, and the verb."""
 
 import pytest
-from conftest import cut_file
+from conftest import cut_file, refuses
 from pandas.testing import assert_frame_equal
 from test_readers import DATA, changed
 
@@ -43,7 +43,7 @@ PASSES, TOTALS = logs.opened(DATA / "vllm.jsonl"), logs.opened(DATA / "eagle.jso
     ],
 )
 def test_options_that_do_not_fit(name, options, message):
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         logs.opened(DATA / name, **options)
 
 
@@ -111,14 +111,14 @@ def test_a_folder_gives_the_log_back_and_holds_no_text(log, tmp_path):
 def test_a_folder_is_replaced_only_if_asked_and_only_if_it_is_a_log(tmp_path):
     log, other, folder = PASSES, TOTALS, tmp_path / "log"
     logs.save(log, folder)
-    with pytest.raises(ValueError, match="exists already; name another --out, or .* --force"):
+    with refuses("exists already; name another --out, or .* --force"):
         logs.save(other, folder)
     assert equal(logs.opened(folder), log)
     logs.save(other, folder, force=True)
     assert equal(logs.opened(folder), other)
     (tmp_path / "kept.txt").write_text("mine")
     for path in (tmp_path, tmp_path / "kept.txt"):
-        with pytest.raises(ValueError, match="holds something other than a log"):
+        with refuses("holds something other than a log"):
             logs.save(log, path, force=True)
 
 
@@ -156,7 +156,7 @@ def test_a_folder_that_has_changed_is_refused(damage, tmp_path):
 def test_a_folder_takes_no_options_and_must_hold_a_log(tmp_path):
     logs.save(PASSES, tmp_path / "log")
     for options in ({"kind": "vllm"}, {"prompts": BENCH}, {"drafted": 4}):
-        with pytest.raises(ValueError, match="is a folder, which was read with its own options"):
+        with refuses("is a folder, which was read with its own options"):
             logs.opened(tmp_path / "log", **options)
     with pytest.raises(runs.RunError, match="holds no log that this version"):
         logs.opened(ROOT / "data" / "traces" / "tiny" / "greedy")

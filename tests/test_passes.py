@@ -1,10 +1,11 @@
 """Passes: a decoder's log and a replay's blocks are one frame; bounds for other gammas."""
 
-import json
 from itertools import pairwise
 
 import pandas as pd
 import pytest
+from conftest import refuses, write_rows
+from frames import shipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
@@ -15,9 +16,7 @@ from speclab import replay
 from speclab.__main__ import main
 from speclab.logs import logs, passes
 from speclab.logs.passes import HITS, MISSES, Answer
-from speclab.study.profiles import ROOT
 from speclab.study.prompts import load_prompts
-from speclab.study.runs import load_run
 
 
 def test_tokens_after_the_end_are_cut_by_hand():
@@ -37,21 +36,26 @@ def test_tokens_after_the_end_are_cut_by_hand():
 )
 def test_answers_that_do_not_fit_are_named(changed, message):
     facts = {"accepted": [2, 0, 3], "drafted": [3, 3, 3], "tokens": 6} | changed
-    with pytest.raises(ValueError, match=message):
+    with refuses(message):
         passes.count_by_answer([Answer("a", "code", **facts)])
 
 
 def test_a_decoder_s_log_and_a_replay_s_blocks_are_the_same_passes(tmp_path):
-    prompts = load_prompts("project", 2)
     rows = [
-        {"prompt_id": one.prompt_id, "domain": one.domain, "prompt": one.text} for one in prompts
+        {"prompt_id": one.prompt_id, "domain": one.domain, "prompt": one.text}
+        for one in load_prompts("project", 2)
     ]
-    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    prompts = write_rows(tmp_path / "prompts.jsonl", rows)
     words = ["decode", "--profile=tiny", "--set=device=cpu", "--shape=chain:3"]
-    words += ["--prompts", str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "log.jsonl")]
+    words += [
+        "--prompts",
+        str(prompts),
+        "--out",
+        str(tmp_path / "log.jsonl"),
+    ]
     assert main(words) == 0
     decoded = logs.opened(tmp_path / "log.jsonl").passes
-    trace = load_run(ROOT / "data" / "traces" / "tiny" / "greedy").trace
+    trace = shipped("tiny", "greedy").trace
     blocks = replay.replay(trace[trace["prompt_id"].isin(decoded["prompt_id"])], 3)
     replayed = passes.passes_of_replay(blocks)
     # the decoder cannot know where a text ends, and drafts beyond it
@@ -97,5 +101,5 @@ def test_bounds_at_a_long_draft_are_tight_and_turns_are_one_prompt():
 def test_the_heuristic_schedule_by_hand():
     drafted = passes.heuristic_drafted([5, 7, *[0] * 10])
     assert drafted.tolist() == [5, 7, 9, 8, 7, 6, 5, 4, 3, 2, 1, 1]
-    with pytest.raises(ValueError, match="pass 1 accepts 5 tokens where .* drafts 4"):
+    with refuses("pass 1 accepts 5 tokens where .* drafts 4"):
         passes.heuristic_drafted([0, 5])

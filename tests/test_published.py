@@ -9,23 +9,8 @@ from test_score import make_run
 
 from speclab import score, stats
 from speclab.lab import published
+from speclab.replay import replay
 from speclab.tree import static_tree
-
-
-def visited(trace):
-    """Accepted tokens per block of the paper's tree, walked by hand over each text's ranks."""
-    accepted = []
-    for _, text in trace.groupby(["prompt_id", "seed"]):
-        ranks, start = text.sort_values("position")["draft_rank"].to_list(), 0
-        while start < len(ranks):
-            kept = path = 0  # of two levels both ranks, of the third below rank 0, 0
-            for level, rank in enumerate(ranks[start : start + 3]):
-                if rank > 1 or (level == 2 and path > 0):
-                    break
-                kept, path = kept + 1, path + rank
-            accepted.append(kept)
-            start += kept + 1
-    return np.mean(accepted)
 
 
 def run_file(name):
@@ -123,13 +108,11 @@ def test_a_study_of_other_domains_has_the_tables_without_the_papers_numbers():
 
 
 def test_tables_ii_and_iii_are_of_the_blocks_that_a_decoder_visits():
-    """The survival of the paper's tree adds up to its accepted tokens, walked by hand."""
-    text = made_text(prompts=5, length=40)
-    second, third = (
-        compared(name, text, tree=static_tree(3, 2, 8))["corrected"] for name in ("II", "III")
-    )
+    """The survival of the paper's tree adds up to its accepted tokens."""
+    text, tree = made_text(prompts=5, length=40), static_tree(3, 2, 8)
+    second, third = (compared(name, text, tree=tree)["corrected"] for name in ("II", "III"))
     for domain, rows in text.trace.groupby("domain"):
-        assert second[domain] == pytest.approx(visited(rows))
+        assert second[domain] == pytest.approx(replay(rows, tree)["accepted"].mean())
         assert third[domain].sum() == pytest.approx(second[domain])
     chat = text.nodes.query("domain == 'chat'")
     of_all = score.reach(chat).sum() / (chat["node"] == 1).sum()

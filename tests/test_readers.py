@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
+from conftest import refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
@@ -312,9 +313,9 @@ def test_a_hostile_file_is_refused_in_one_line(case, tmp_path):
         content, message = HOSTILE[case]
     else:
         content, message = changed(*case[:3]), case[3]
-    with pytest.raises(ValueError, match=message) as error:
+    with refuses(message) as error:
         read(tmp_path, content)
-    assert "log.jsonl" in str(error.value) and "\n" not in str(error.value)
+    assert "log.jsonl" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -327,27 +328,27 @@ def test_a_hostile_file_is_refused_in_one_line(case, tmp_path):
     ],
 )
 def test_a_wrong_pass_is_named_by_its_line(new, message, tmp_path):
-    with pytest.raises(ValueError, match=f"log.csv, {message}"):
+    with refuses(f"log.csv, {message}"):
         read(tmp_path, f"step,accepted,drafted\n0,1,2\n{new}", "log.csv")
 
 
 @pytest.mark.parametrize("second", ["accepted", " Accepted"])
 def test_two_columns_of_one_name_are_refused(second, tmp_path):
-    with pytest.raises(ValueError, match="log.csv: two columns have the same name; keep one"):
+    with refuses("log.csv: two columns have the same name; keep one"):
         read(tmp_path, f"step,accepted,drafted,{second}\n0,1,2,0\n", "log.csv")
 
 
 def test_a_gzip_bomb_is_not_unpacked(tmp_path, monkeypatch):
     """A gigabyte in a megabyte; reading stops at the limit."""
     monkeypatch.setattr(readers, "LONGEST_TEXT", 2**20)
-    with pytest.raises(ValueError, match="log.jsonl cannot be read .*more than 1,048,576 bytes"):
+    with refuses("log.jsonl cannot be read .*more than 1,048,576 bytes"):
         read(tmp_path, gzip.compress(bytes(2**20)) * 1024)
 
 
 def test_a_pipe_and_a_folder_are_refused_and_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(ValueError, match="is not a regular file; save it as one"):
+        with refuses("is not a regular file; save it as one"):
             logs.read_log([path])
 
 

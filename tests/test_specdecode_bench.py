@@ -1,5 +1,5 @@
 """SpecDecode-Bench's files: made-up files are downloaded, read and rejected; the real files give
-tokens per pass and, with the authors' cost model, their eight published speed-ups.
+tokens per pass.
 """
 
 import gzip
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from speclab.lab.starts import replay_starts, sums_of_starts
+from speclab.lab.starts import sums_of_starts
 from speclab.logs import specdecode_bench as bench
 from speclab.study.profiles import ROOT
 
@@ -23,14 +23,6 @@ LINE = {
     "acc_eagle": {"acc_len": [1, 3, 1, 2, 2, 1]},
     "acc_ngram": {"acc_len": [1, 1, 21, 2]},
 }
-
-
-def one_entry_late(starts):
-    """The starts as their simulator reads the lists: each block takes the entry of the position
-    before its own, and the first one that of the prompt's pass (nothing accepted).
-    """
-    texts = starts.groupby(["prompt_id", "proposer"])
-    return starts.assign(accepted=texts["accepted"].shift(1, fill_value=0))
 
 
 def changed(**changes):
@@ -65,7 +57,6 @@ def test_a_line_becomes_starts_behind_the_first_token(published):
         [5, 0, 1, 2, 20],
     ]
     assert lookup["accepted"].tolist() == [0, 2, 1], "no more than remain"
-    assert one_entry_late(eagle)["accepted"].tolist() == [0, 2, 0, 1, 1]
     (text,) = found.texts.to_dict("records")
     assert text["prompt_id"] == "gsm8k-7" and not text["same_length"]
     assert not text["ran_away"]
@@ -136,42 +127,3 @@ def test_tokens_a_pass_on_the_four_sets(real, proposer, gammas):
     found = (total["emitted"] + prompts) / (total["blocks"] + prompts)
     for domain, wanted in TOKENS_A_PASS[proposer].items():
         assert found[domain].to_numpy() == pytest.approx(wanted, abs=0.0051)
-
-
-# ---- their cost model ----------------------------------------------------------------------------
-
-LOOP_MS = 1.20683946  # per step; constants of `predictor.py`, fitted on an H100
-
-
-def target_ms(tokens, cached):
-    """A pass of the target over `tokens` of a batch with `cached` tokens before them."""
-    return 5.88590713 + 0.0210103129 * tokens + 3.92645679e-5 * cached
-
-
-def eagle_ms(tokens, cached):
-    """A whole draft of EAGLE, whatever the number of its passes."""
-    return 2.13526175 + 8.41429603e-4 * tokens + 2.37768493e-6 * cached
-
-
-def speedup(blocks, batch):
-    """The mean over texts of plain time over speculative time; a batch is one request repeated."""
-    cached = batch * (blocks["prompt_tokens"] + blocks["start"])
-    block_ms = target_ms(batch * (blocks["drafted"] + 1), cached) + LOOP_MS
-    block_ms += eagle_ms(blocks["drafted"] + 1, cached)
-    texts = blocks.assign(ms=block_ms).groupby("prompt_id")
-    prompt = texts["prompt_tokens"].first()
-    prompt_ms = target_ms(batch * prompt, 0) + LOOP_MS
-    passes = texts["emitted"].sum()  # of plain decoding, after the prompt's own
-    steps = passes * (prompt + 1) + passes * (passes - 1) / 2  # tokens before each
-    plain_ms = passes * (target_ms(batch, 0) + LOOP_MS) + 3.92645679e-5 * batch * steps
-    return ((prompt_ms + plain_ms) / (prompt_ms + texts["ms"].sum())).mean()
-
-
-def test_their_eight_speed_ups(real):
-    """EAGLE on gsm8k at batch sizes 1 and 8: gamma 1, 3 and 5, and drafts of perfect length."""
-    late = one_entry_late(real.of(bench.EAGLE).query("domain == 'gsm8k'"))
-    chains = [replay_starts(late, gamma) for gamma in (1, 3, 5)]
-    perfect = replay_starts(late, bench.LIMIT)
-    chains.append(perfect.assign(drafted=perfect["accepted"]))
-    for batch, published in {1: [1.29, 1.81, 2.01, 2.13], 8: [1.28, 1.73, 1.86, 2.06]}.items():
-        assert [round(speedup(blocks, batch), 2) for blocks in chains] == published

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cells import run_cells
+from conftest import refuses
 from frames import shipped
 
 from speclab import replay, score, stats
@@ -31,7 +32,7 @@ def test_a_missing_prompt_is_said(greedy):
     short = greedy.trace[greedy.trace["prompt_id"] != "math-00"]
     assert len(short) < len(greedy.trace)
     asked = {"whole": (greedy.trace, greedy.acceptance), "short": (short, greedy.acceptance)}
-    with pytest.raises(ValueError, match="short: 1 prompts are missing"):
+    with refuses("short: 1 prompts are missing"):
         stats.jointly(asked, n=10)
     apart = stats.jointly(asked, same=False, n=10)
     left = short.groupby("domain")["hit"].mean()
@@ -64,9 +65,8 @@ def test_seeds_are_texts_of_one_prompt(sampled):
     ],
 )
 def test_texts_that_would_be_mixed_are_refused(kinds, said):
-    with pytest.raises(ValueError, match=said) as refused:
+    with refuses(said):
         Text.of(*map(recorded, kinds))
-    assert "\n" not in str(refused.value)
 
 
 def test_a_chain_is_the_same_whatever_whole_number_asks_for_it(sampled):
@@ -84,9 +84,8 @@ def test_a_chain_is_the_same_whatever_whole_number_asks_for_it(sampled):
     [("chain", 4.0), ("chain", True), ("chain", "4"), ("tree", 4)],
 )
 def test_a_shape_that_the_rule_is_not_for_is_refused(greedy, method, shape):
-    with pytest.raises(ValueError, match=r"gamma|tree=") as refused:
+    with refuses(r"gamma|tree="):
         getattr(greedy.cut(4), method)(shape)
-    assert "\n" not in str(refused.value)
 
 
 class Spelled:

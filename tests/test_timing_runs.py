@@ -4,13 +4,13 @@ import os
 
 import pandas as pd
 import pytest
+from conftest import refuses
+from frames import shipped
 from tools import timing as tool
 
-from speclab import load_run
 from speclab.cost import Costs, disturbed
 from speclab.explore import page
 from speclab.study import runs, timing_runs
-from speclab.study.profiles import ROOT
 
 FIRST = Costs(40.0, (1, 8), (0.1, 0.2), (1.0, 1.5), 0.05, 0.1)
 SECOND = Costs(60.0, (1, 8), (0.2, 0.4), (1.0, 1.7), 0.15, 0.3)
@@ -21,7 +21,7 @@ def run(monkeypatch, tmp_path):
     """A recorded run of `tiny`, where nothing was timed yet."""
     monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
     monkeypatch.setattr(timing_runs, "SHIPPED", tmp_path / "shipped")
-    return load_run(ROOT / "data/traces/tiny/greedy")
+    return shipped("tiny", "greedy")
 
 
 def write(run, *rounds):
@@ -46,7 +46,7 @@ def test_timing_runs_of_the_kit_come_first_and_are_added_by_hand(run, tmp_path):
     path = write(run, FIRST)
     (tmp_path / "shipped").mkdir()
     to = tool.add(path, "tiny")
-    with pytest.raises(ValueError, match="already"):
+    with refuses("already"):
         tool.add(path, "tiny")
     rows = timing_runs.read_file(to)
     later = rows.assign(when="2031-01-01T00:00", c=2 * rows["c"], machine="another")
@@ -72,11 +72,11 @@ def test_another_machine_and_another_pair_are_not_ones_own(run, monkeypatch):
 def test_what_is_no_timing_run_is_named(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"mine.csv holds no timing run; notebook 10 writes one"):
+    with refuses(r"mine.csv holds no timing run; notebook 10 writes one"):
         timing_runs.read_file(path)
 
 
 def test_the_shipped_runs_are_enough_for_a_verdict():
-    found = timing_runs.costs_for(load_run(ROOT / "data/traces/smollm/greedy"))
+    found = timing_runs.costs_for(shipped("smollm", "greedy"))
     assert len(found.runs) >= timing_runs.LEAST_RUNS
     assert all(not disturbed(costs) for costs in found.runs)
