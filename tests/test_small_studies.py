@@ -11,6 +11,7 @@ from inspect import isfunction
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from conftest import write_rows
 from test_end_to_end import NOTEBOOKS, imported, light  # noqa: F401
 from test_own_study import EXAMPLE
 
@@ -114,8 +115,7 @@ def quick(monkeypatch, tiny_pair):
 
 def written(folder, name, rows):
     """A file of prompts."""
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-    (folder / name).write_text("\n".join(lines), encoding="utf-8")
+    write_rows(folder / name, rows)
     return name
 
 
@@ -148,12 +148,6 @@ def every_notebook(folder, capfd, settings):
     return build, figures, {stem[:2]: lines[stem] for stem in {*NOTEBOOKS} - pages}
 
 
-def check_left_out(left_out, *more):
-    """That only these notebooks have no page."""
-    assert sorted(left_out) == sorted(more)
-    assert all("left out needs" in left_out[number] for number in more)
-
-
 def check_name(build, figures):
     """That pages and tables show NAME as it is, and never as their own language, and that the
     site's speak of this study only.
@@ -181,7 +175,7 @@ def test_one_category_of_twelve_prompts_and_no_others(little, capfd):
     settings |= {"top_k": 20, "top_p": 0.95, "min_p": 0.05}
     settings["prompts"] = written(little, "mine.jsonl", of_domains(TICKETS[:12], NAME))
     build, figures, left_out = every_notebook(little, capfd, settings)
-    check_left_out(left_out, "11")
+    assert [*left_out] == ["11"] and "left out needs" in left_out["11"]
     check_name(build, figures)
     said = (build / "site" / f"{NOTEBOOKS[2]}.html").read_text(encoding="utf-8")
     assert "T = 0.7, top-k = 20, top-p = 0.95, min-p = 0.05" in said
@@ -195,5 +189,5 @@ def test_twelve_prompts_with_cut_probabilities(little, capfd):
     settings["other_prompts"] = [written(little, "others.jsonl", rows[12:24])]
     settings |= {"top_k": 1, "top_p": 0.9}  # q is 0 for one of two branches
     build, figures, left_out = every_notebook(little, capfd, settings)
-    check_left_out(left_out, "11")
+    assert [*left_out] == ["11"] and "left out needs" in left_out["11"]
     check_name(build, figures)
