@@ -423,7 +423,7 @@ if differences:
         answer = "It cannot be tested on these prompts."
     elif gap.p_value < level:
         answer = f"The draft's best token is right {100 * gap.estimate:.0f} points more often"
-        answer = f"{answer} in {best} than in {worst}."
+        answer = f"{answer} in {best} (highest) than in {worst} (lowest)."
     elif most <= 100 * MARGIN:
         answer = f"No. Any two domains differ by at most {most:.1f} points."
 
@@ -461,4 +461,5 @@ ctx.answer(answer)
 # ## What this does not show
 # Why other prompts differ: they have other texts, another form, and no draft was trained on their
 # form. Only a set that takes the wrapper away changes the form alone. Other pairs are in
-# [13](13_public_runs.ipynb).
+# [13](13_public_runs.ipynb). This is one question of several: [12](12_how_sure.ipynb) corrects for
+# their number.

@@ -261,11 +261,14 @@ if found:
         "eighth of long texts. Bands: intervals over prompts.",
     )
 else:
-    ctx.say("Long texts are not recorded: `python -m speclab record --kind long` records them.")
+    record = f"python -m speclab record --profile {profile} --kind long"
+    ctx.say(f"Long texts are not recorded: `{record}` records them.")
 
 # %% [markdown]
 # Many answers open in a fixed form. Does acceptance go on falling after the
-# first part? Both ends of a step come from the same resampled prompts.
+# first part? Both ends of a step come from the same resampled prompts. A long greedy text may run
+# into a loop, which a small draft copies well (GLOSSARY: repeated position). So a rise at the end
+# may say nothing about language.
 
 # %%
 if found:
@@ -277,7 +280,10 @@ if found:
     }
     steps = parts.table(along_steps, key="step").in_units("points")
     ctx.export(steps, "along-steps", caption="Change of acceptance along an answer")
-    ctx.say(f"Change in the mean of the domains: {steps.at(domain=ALL).listed('step')}.")
+    ctx.say(
+        f"Change in the mean of the domains: {steps.at(domain=ALL).listed('step')}. "
+        "`along-steps.csv` has each domain."
+    )
 
 # %% [markdown]
 # ## 6. Are thinking and answer accepted alike?
@@ -350,5 +356,6 @@ ctx.answer(f"{ANSWERS[rise.verdict()]} {cause}")
 # ## What this does not show
 # Drafts that read less at greater depth (heads, block drafts), sampled children, trees of other
 # shapes, greater depths than the recorded tree's, and longer texts. The paper's own rise stays
-# unexplained: its tables do not separate the kinds of nodes. Next:
+# unexplained: its tables do not separate the kinds of nodes. This is one question of several:
+# [12](12_how_sure.ipynb) corrects for their number. Next:
 # [05](05_entropy_correlation.ipynb), what uncertainty has to do with it.

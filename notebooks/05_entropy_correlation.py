@@ -29,7 +29,6 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 import numpy as np
 import pandas as pd
-from sklearn.metrics import roc_auc_score
 
 from speclab import score, stats
 from speclab.lab import association, bins, prompt_sets, published
@@ -121,20 +120,7 @@ SIGNALS = {
     "draft_certainty": "draft's entropy (negated)",
     "target_certainty": "target's entropy (negated)",
 }
-
-
-def pairs_in_texts(positions):
-    """By text: pairs of an accepted and a rejected position, and how many a signal ranks right."""
-    rows = []
-    for (domain, prompt), text in positions.groupby(["domain", "prompt_id"], sort=False):
-        pairs = text["hit"].sum() * (1 - text["hit"]).sum()
-        areas = {name: roc_auc_score(text["hit"], text[name]) if pairs else 0 for name in SIGNALS}
-        right = {name: pairs * area for name, area in areas.items()}
-        rows.append({"domain": domain, "prompt_id": prompt, "pairs": pairs} | right)
-    return pd.DataFrame(rows)
-
-
-pairs = pairs_in_texts(positions)
+pairs = bins.surer_pairs(positions, SIGNALS)
 questions = {label: (pairs, score.ratio_of(name, "pairs")) for name, label in SIGNALS.items()}
 areas = stats.jointly(questions).table(key="signal")
 
@@ -219,7 +205,8 @@ tables = {}
 for name, each in sets.items():
     own = bins.signals(each.trace[each.trace["domain"].isin(domains)])
     if own["domain"].isin(each.new).any():
-        table = stats.by_domain(pairs_in_texts(own), score.ratio_of("confidence", "pairs"))
+        pairs = bins.surer_pairs(own, ["confidence"])
+        table = stats.by_domain(pairs, score.ratio_of("confidence", "pairs"))
         tables[name] = table.at(domain=[*each.new, *([ALL] if name in whole else [])])
 elsewhere = Estimates.stacked(tables, "set")
 ctx.table(

@@ -30,7 +30,7 @@ from speclab.cli import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pandas as pd
@@ -105,6 +105,9 @@ notebook.show_table(positions[shown].head(2))
 #
 # $$\mathrm{excess}(C) = \frac{n}{B(C)} - \frac{n}{B(|C|)}
 #   \quad \text{tokens per target pass.}$$
+#
+# An excess counts all rejections of a class together. A class may have more of them than others, or
+# rejections that cost more each.
 
 # %% tags=["by-hand"]
 tokens = len(positions)
@@ -221,6 +224,8 @@ draft, target = (parts[np.digitize(positions[name], ends[1:-1])] for name in UNS
 grid = pd.get_dummies([f"{i}; target {j}" for i, j in zip(draft, target, strict=True)])
 if drawn := large(positions, grid):
     surface = excesses(positions, grid[drawn], per_tenth).table(key="cell").at(domain=ALL).frame
+    every = [f"{i}; target {j}" for i, j in product(parts, parts)]  # in the order of the parts
+    surface = surface.set_index("cell").reindex(every).reset_index()
     surface[["draft", "target"]] = surface["cell"].str.split("; ", expand=True)
     ctx.plot(
         surface,
@@ -231,7 +236,7 @@ if drawn := large(positions, grid):
         y="excess per tenth of the positions\n(tokens per target pass)",
         x_label="draft's confidence",
         slug="surface",
-        title="What rejections cost, by the confidence of both models",
+        title="Excess cost of positions, by the confidence of both models",
         caption="Mean of the domains. Where the parts of the target's confidence lie together, the "
         "draft's confidence decides. Where one is missing, a domain has too few such positions. "
         "Bars: intervals over prompts.",
@@ -345,8 +350,8 @@ ctx.table(
 
 # %%
 COST = {
-    stats.ABOVE: "Rejections cost more where the draft is unsure than where the target is.",
-    stats.BELOW: "Rejections cost more where the target is unsure than where the draft is.",
+    stats.ABOVE: "In all, rejections cost more where the draft is unsure than where the target is.",
+    stats.BELOW: "In all, rejections cost more where the target is unsure than where the draft is.",
     stats.INCONCLUSIVE: "It is unclear whether rejections cost more where the draft or the target "
     "is unsure.",
     stats.UNDEFINED: "There are too few prompts to say which rejections cost most.",
@@ -361,7 +366,7 @@ share = {
     if np.isfinite(row.estimate)
 }
 if own := share.get(("second choice", prompt_sets.OWN)):
-    answer += f" At {own} of them the draft's second choice was right"
+    answer += f" At {own} the draft's second choice was right"
     other = last != prompt_sets.OWN and share.get(("second choice", last))
     answer += f" ({other} on {sets[last].in_words})." if other else "."
 if own := share.get(("never", prompt_sets.OWN)):

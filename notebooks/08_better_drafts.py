@@ -85,9 +85,10 @@ READS = [
 # * **own draft**: the small model of the pair.
 # * **further drafts**: those that the profile lists (`drafts`), by the names of their folders.
 # * **INT4 self-draft**: the target in 4 bits per weight, rounded by GPTQ so that the outputs of its
-#   layers change little on some of its own texts.
+#   layers change little on some of its own texts. (The targets of `smollm` and `qwen-coder` hold
+#   4-bit values already.)
 # * **forward-kl draft** and others: the pair's own draft, trained further (section 4).
-# * **trained head**: one layer that also reads the target's hidden states (section 5).
+# * **trained head**: one layer that also reads the target's hidden states (*mixed* of section 5).
 # * **early exit**: the target's own first layers, then its output layer, untrained.
 # * **prompt lookup**: no model. It copies what followed the last tokens (eight at most) where they
 #   occurred before, else it drafts nothing.
@@ -533,8 +534,8 @@ else:
 
 # %% [markdown]
 # The interval of a difference covers prompts and seeds: to each resample of prompts we add the
-# error of two means over seeds, by Student's t. It does not cover the draft's training, which has
-# one seed.
+# error of two means over seeds, by Student's t. It does not cover the training of the draft and of
+# the ablation below, which have one seed.
 
 
 # %%
@@ -629,19 +630,23 @@ if has_head and SECOND in sets:
 # %%
 agrees = first.at(set=OWN, domain=ALL).frame.set_index("draft")["estimate"]
 called = {OWN_DRAFT: "the pair's own draft", LOOKUP: LOOKUP} | {one: f"`{one}`" for one in names}
-by, predicted = "the bytes read", bounds.set_index("draft")["estimate"]
+by, predicted = "the bytes read", bounds
 if measure and not any(map(cost.disturbed, costs.values())):
-    by, predicted = "passes timed here", pd.Series({k: each[0] for k, each in speeds.items()})
-most, fastest = (called.get(each.idxmax(), f"the {each.idxmax()}") for each in (agrees, predicted))
+    by, predicted = "passes timed here", measured.at(quantity="speed-up").frame
+predicted = predicted.set_index("draft")
+speed_of = predicted["estimate"]
+most, fastest = (called.get(each.idxmax(), f"the {each.idxmax()}") for each in (agrees, speed_of))
+close = (predicted["high"] > speed_of.max()).drop(speed_of.idxmax()).sum()
+close = f"; {close} more may be as fast" if close else ""
 answer = (
-    f"Of the drafts tried, {most} agrees most often ({100 * agrees.max():.0f} %). "
-    f"By {by}, {fastest} would be fastest ({predicted.max():.1f}x)."
+    f"Of these drafts, {most} agrees most often ({100 * agrees.max():.0f} %). "
+    f"By {by}, {fastest} would be fastest ({speed_of.max():.1f}x{close})."
 )
 if has_head:
     bought = states.at(prompts=OWN, reads="own", domain=ALL)
-    verbs = {stats.ABOVE: "raise", stats.BELOW: "lower"}
-    verb = verbs.get(bought.verdict(), "do not clearly change")
-    answer += " After a short training, hidden states "
+    verbs = {stats.ABOVE: "raised", stats.BELOW: "lowered"}
+    verb = verbs.get(bought.verdict(), "did not clearly change")
+    answer += " In one short training, hidden states "
     answer += f"{verb} a head's acceptance ({100 * bought.value:+.0f} points)."
 ctx.answer(answer)
 

@@ -156,6 +156,8 @@ advice = best[["domain", "setting", "share_best"]].merge(speed[["domain", *stats
 sides = pd.Series(stats.verdict(advice["low"], advice["high"], 1))
 advice["speculate"] = sides.map({stats.ABOVE: "yes", stats.BELOW: "no"}).fillna("inconclusive")
 advice.loc[advice["setting"] == PLAIN_SETTING, "speculate"] = "no"
+if 0 < len(of_runs) < timing_runs.LEAST_RUNS:  # measured, but too seldom for a verdict
+    advice["speculate"] = "too few timing runs"
 
 # %%
 names = {
@@ -321,13 +323,19 @@ ctx.plot(
     x="c",
     hue="policy",
     columns="set",
+    kind="points",
     y="gain in speed (%)",
     reference={"one setting for all": 0},
     slug="by-cost",
     title="Gain in speed over one setting for all, by the cost of a draft pass",
     caption="Mean of the domains. Where a draft is expensive, plain decoding is the best setting "
-    "of more and more prompts. Bands: intervals over prompts.",
+    "of more and more prompts. Bars: intervals over prompts.",
 )
+if several:
+    of_domain = Estimates(stack(by_cost, ["c", "set"])).at(set=OWN, policy=PER_DOMAIN)
+    most = of_domain.frame.set_index("c")["estimate"].idxmax()
+    gain = of_domain.at(c=most).in_units("%", 1)
+    ctx.say(f"Of these costs, a setting per domain gains most at c = {most:g}: {gain}.")
 
 # %% [markdown]
 # A verdict on speed needs the same sign at the costs of every timing run.
@@ -415,22 +423,27 @@ if is_divided:
     paths, setting = (passes.at(shape=way, domain=ALL).value for way in (PATHS, SETTING))
     ctx.say(
         f"In the mean of the domains, the paths give {paths:.2f} tokens per target pass, and the "
-        f"best setting {setting:.2f}. The predicted gain in speed is {more.at(domain=ALL)}. "
+        f"best setting {setting:.2f}. The predicted gain in speed is {more.at(domain=ALL)}, and "
+        f"over all prompts together {more.at(domain=POOLED)}. "
         f"`{place}` holds the paths that all prompts choose (size {tree.size}, depth "
         f"{tree.max_depth})."
     )
 
 # %%
 bound = by_set.at(set=OWN, policy=ORACLE)
-said = {
-    stats.ABOVE: "Yes. Knowing the domain makes decoding faster than one setting for all.",
-    stats.BELOW: "No. With a setting per domain decoding is slower than with one for all.",
-    stats.INCONCLUSIVE: "No. Knowing the domain gains nothing measurable over one setting for all.",
-    stats.UNDEFINED: "These prompts are too few to say what knowing the domain gains.",
-}
 answer = "There is only one domain with enough prompts."
 if several:
-    here, there = (by_set.at(set=name, policy=PER_DOMAIN).verdict() for name in (OWN, last.name))
+    mine, other = (by_set.at(set=name, policy=PER_DOMAIN) for name in (OWN, last.name))
+    here, there = mine.verdict(), other.verdict()
+    said = {
+        stats.ABOVE: "Yes. Knowing the domain makes decoding faster than one setting for all.",
+        stats.BELOW: "No. With a setting per domain decoding is slower than with one for all.",
+        stats.INCONCLUSIVE: "It is unclear. At these costs knowing the domain gains "
+        f"{mine} over one setting for all.",
+        stats.UNDEFINED: "These prompts are too few to say what knowing the domain gains.",
+    }
+    if mine.row.low == mine.row.high == 0:
+        said[here] = "No. Every domain has the same best setting."
     slower = {stats.ABOVE: "faster", stats.BELOW: "slower"}
     if len(judged[OWN] & {*slower}) == 2 or (here in slower and len(judged[OWN]) > 1):
         answer = "It depends on costs: timing runs disagree whether a setting per domain is faster."

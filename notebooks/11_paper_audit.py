@@ -40,6 +40,7 @@ from speclab.lab.prompt_sets import OWN
 from speclab.lab.texts import Text
 from speclab.lab.token_kinds import token_kinds
 from speclab.models.folder import ModelFolder
+from speclab.estimates import named
 from speclab.study.profiles import ROOT, load_profile
 from speclab.plain import DOMAINS
 from speclab.show import notebook
@@ -357,8 +358,8 @@ ctx.say(
 )
 
 # %% [markdown]
-# A part of the gap between chat and math can be the form of the prompts
-# ([03](03_domain_acceptance.ipynb)), so here is the first claim on other prompts.
+# A part of the gap between chat and math can be the form of the prompts, so here is the first claim
+# on other prompts. ([03](03_domain_acceptance.ipynb) also asks it of those in English alone.)
 
 # %%
 ctx.plot(
@@ -417,8 +418,9 @@ directions = here.loc[here["kind"] == "direction", "verdict"]
 held, failed = ((directions == word).sum() for word in ("holds", "fails"))
 points = f"{100 * abs(by_hand):.0f} points"
 signs = np.sign(gap.loc[name, ["low", "high"]])  # on each prompt set
-is_same = len(signs) > 1 and (signs == np.sign(by_hand)).all(axis=None)
-too = ", and on other prompts too" if is_same else ""
+is_same = (signs == np.sign(by_hand)).all(axis=1)
+elsewhere = [prompt_sets.IN_WORDS.get(each, each) for each in is_same.index[is_same] if each != OWN]
+too = f", and on {named(elsewhere)} too" if elsewhere else ""
 FIRST = {
     "holds": f"The main one does: acceptance is {points} higher in chat than in math{too}.",
     "fails": f"Not the main one: acceptance is {points} lower in chat than in math{too}.",
@@ -427,8 +429,8 @@ FIRST = {
 answer = FIRST.get(directions["gap"], "These prompts are too few for a verdict.")
 if held + failed:
     answer += (
-        f" For `{name}`, these prompts confirm {held} of {len(directions)} claims about directions "
-        f"and refute {failed}."
+        f" For `{name}`, these prompts agree with {held} of {len(directions)} claims about "
+        f"directions and disagree with {failed}."
     )
 ctx.answer(answer)
 

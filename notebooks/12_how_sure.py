@@ -35,12 +35,11 @@ from math import comb
 import numpy as np
 import pandas as pd
 from scipy.stats import alexandergovern, norm, t
-from sklearn.metrics import roc_auc_score
 from statsmodels.formula.api import ols
 from statsmodels.stats.power import TTestIndPower
 
 from speclab import replay, score, stats
-from speclab.lab import prompt_sets, variance_components
+from speclab.lab import bins, prompt_sets, variance_components
 from speclab.lab.significance import holm
 from speclab.lab.texts import Text
 from speclab.estimates import Estimates, stack
@@ -123,14 +122,13 @@ ctx.plot(
     x="n_prompts",
     hue="method",
     columns="estimator",
-    kind="points",
     reference={"promised: 95 %": 95},
     limits=(None, 101),
     y="coverage (% of studies)",
     slug="coverage",
     title="Coverage of 95 % intervals by number of prompts",
     caption="Share of simulated studies whose interval contains the true value. A method is good "
-    "if its points lie on the line. Bars: intervals of the simulation.",
+    "where its curve lies on the line. Bands: intervals of the simulation.",
 )
 
 # %%
@@ -388,19 +386,9 @@ if compares and len(with_new) > 1:
 
 
 # %%
-def auc_sums(trace):
-    """By text: pairs of an accepted and a rejected position, and how many the draft ranks right."""
-    rows = []
-    sure = trace["top_draft_q"].map(max)
-    for (domain, prompt), text in trace.groupby(["domain", "prompt_id"], sort=False):
-        pairs = text["hit"].sum() * (~text["hit"]).sum()
-        right = pairs * roc_auc_score(text["hit"], sure[text.index]) if pairs else 0
-        rows.append({"domain": domain, "prompt_id": prompt, "pairs": pairs, "right": right})
-    return pd.DataFrame(rows)
-
-
 trace = greedy.trace[greedy.trace["domain"].isin(judged)]
 chain = replace(greedy, trace=trace).chain
+surer = bins.surer_pairs(bins.signals(trace), ["confidence"])
 depth = greedy.nodes["depth"].max()
 per_pass = score.ratio_of("emitted", "blocks")
 by_depth = score.change(score.block_estimators()["accept_by_depth"])
@@ -409,7 +397,7 @@ draws = stats.jointly(
         "gamma 4": (replay.prompt_sums(chain(4)), per_pass),
         "gamma 8": (replay.prompt_sums(chain(8)), per_pass),
         "depth": (replay.prompt_sums(chain(depth), "room"), by_depth),
-        "auc": (auc_sums(trace), score.ratio_of("right", "pairs")),
+        "auc": (surer, score.ratio_of("confidence", "pairs")),
         "hit": (trace, score.mean_of("hit")),
     }
 )
@@ -446,9 +434,10 @@ ctx.table(
 )
 
 # %%
+kind = "an" if stats.LEVEL == 0.95 else "a 95 %"  # all were simulated so
 answer = (
-    f"With {prompts.min()} prompts per domain, an interval contains the true value in "
-    f"{coverage:.0f} of 100 simulated studies."
+    f"With {prompts.min()} prompts per domain, {kind} interval contains the true value in "
+    f"{coverage:.0f} of 100 simulated studies{'' if has_own else f' of `{pair}`'}."
 )
 largest = least.loc[least["estimator"] == greedy.acceptance.name, "least"].max() if compares else 0
 if largest > 0:

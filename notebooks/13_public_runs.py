@@ -56,7 +56,7 @@ from speclab.logs import specdecode_bench as traces
 from speclab.lab.significance import holm
 from speclab.copying import MOST
 from speclab.cost import Costs
-from speclab.estimates import Estimates, stack
+from speclab.estimates import Estimates, named, stack
 from speclab.place import ROOT
 from speclab.replay import prompt_sums
 from speclab.score import ALL, POOLED
@@ -96,20 +96,7 @@ for pair in pairs:
         ctx.say(f"`{pair}` is left out: `data/traces` has no greedy run of it.")
 
 # %%
-TEXT = ["prompt_id", "domain"]
-PLACE = [*TEXT, "position"]
-
-
-def surer_pairs(trace):
-    """By text: pairs of an accepted and a rejected token, and in how many of them (`right`) the
-    draft was surer of the accepted one. A tie counts half.
-    """
-    known = bins.signals(trace).assign(size=1)
-    known["ranks"] = known["hit"] * known.groupby("prompt_id")["confidence"].rank()
-    sums = known.groupby(TEXT, sort=False)[["ranks", "hit", "size"]].sum().reset_index()
-    # a rank counts the tokens that are less sure; we leave out those that were accepted themselves
-    sums = sums.eval("right = ranks - hit * (hit + 1) / 2")
-    return sums.eval("pairs = hit * (size - hit)")
+PLACE = ["prompt_id", "domain", "position"]
 
 
 def third_tokens(run):
@@ -143,9 +130,10 @@ def measured(run):
     """The five numbers of a pair by domain, over resamples of its prompts."""
     sums = prompt_sums(replay.replay(run.trace, 4))
     with_room = prompt_sums(replay.replay(run.trace, 3), "room")
+    surer = bins.surer_pairs(bins.signals(run.trace), ["confidence"])
     questions = {
         TOKENS: (sums, score.ratio_of("emitted", "blocks")),
-        SURER: (surer_pairs(run.trace), score.ratio_of("right", "pairs")),
+        SURER: (surer, score.ratio_of("confidence", "pairs")),
         "a": (with_room, score.block_estimators()["accept_by_depth"]),
     }
     draws, speed = stats.jointly(questions), speeds_of(run)
@@ -316,6 +304,7 @@ def draw_cells(frame, label):
         ax=axes,
     )
     axes.tick_params(length=0)
+    axes.grid(False)
     axes.set(xlabel=label, ylabel="")
     return figure
 
@@ -326,7 +315,7 @@ ctx.draw(
     draw_cells,
     draws.table(over_mean, "method"),
     "tasks",
-    title="Tokens per target pass by method and task",
+    title="Tokens per target pass by task, relative to each method's mean",
     caption="Each row is divided by the method's mean over tasks. Blue is above this mean, red "
     "below it. A column of one colour is easy, or hard, for every method. Brackets: intervals.",
     label="task (1 = the method's mean over tasks)",
@@ -490,8 +479,9 @@ ctx.plot(
     y="accepted (%)",
     slug="depth",
     title="Acceptance by depth of each method",
-    caption="A line that rises shows a method whose long drafts stand at easy places. Bands: "
-    "intervals over prompts.",
+    caption="A line rises where long drafts stand at easy places, or where passes without a draft "
+    "count as rejected at depth 1 (PLD, and Lookahead if it has no guess). Bands: intervals over "
+    "prompts.",
 )
 ctx.export(changes, "depth-change")
 
@@ -667,8 +657,9 @@ if bench:
         reference={"plain decoding": 1},
         slug="together",
         title="Tokens per target pass of EAGLE, of copying and of both together",
-        caption="By prompt set, on the prompts whose two texts have the same length. The perfect "
-        "choice is the most that choosing between the two could reach. Bars: intervals.",
+        caption="By prompt set, on the prompts whose two texts have the same length. EAGLE drafts "
+        f"chains of {gamma}, a copy has up to {MOST} tokens. The perfect choice is the most that "
+        "choosing between the two could reach. Bars: intervals.",
     )
     cost = {name: choices[name].judged.set_index("prompt_id")["cost"] for name in choices}
     saved = cost["EAGLE alone"] - cost["both together"]  # target passes of the same text
@@ -688,18 +679,21 @@ everywhere = matters == len(METHODS)
 first, rest = orders["p_value"].iloc[:2] < 0.05
 shared = "The methods share no order of the tasks"
 if first and orders["p_hardest"].iloc[0] < 0.05:
-    shared = f"They agree that {hardest} is the hardest"
-    shared += ", and on the order of the others" if rest else "; beyond that no order is shown"
+    shared = f"Taken together, {hardest} is the hardest"
+    shared += ", and they share the others' order" if rest else "; beyond that no order is shown"
 elif first:
     shared = "They agree on the order of the tasks"
 own = ""
 if len(recorded) > 1:
-    could_fail = is_held.drop("depth is not the cause")  # which an ordinary draft cannot break
-    own = f" Of our {len(could_fail)} findings, {could_fail.sum()} hold on all our pairs."
+    # an ordinary draft cannot break the one, and `smollm` set the limits
+    could_fail = findings.query("finding != 'depth is not the cause' and pair != 'smollm'")
+    is_held = (could_fail["verdict"] == "holds").groupby(could_fail["finding"]).all()
+    where = named([f"`{pair}`" for pair in could_fail["pair"].unique()])
+    own = f" Of our {len(is_held)} findings, {is_held.sum()} hold on {where}."
+falls, rises = ((verdicts == side).sum() for side in (stats.BELOW, stats.ABOVE))
 ctx.answer(
-    f"{'Yes' if everywhere else 'In part'}. The task matters for {'all ' * everywhere}{matters} "
-    f"methods. {shared}. But acceptance falls with depth for {(verdicts == stats.BELOW).sum()} "
-    f"methods.{own}"
+    f"{'Yes' if everywhere else 'In part'}. The task matters for {'all' if everywhere else matters}"
+    f" methods tried. {shared}. Acceptance falls with depth for {falls} and rises for {rises}.{own}"
 )
 
 # %% [markdown]

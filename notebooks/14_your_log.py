@@ -491,20 +491,22 @@ else:
     print(export.commands_of_log(engine, int(gamma)))
 
 # %%
-answer = f"The log's {whole.about}s emit {tau:.1f} tokens per target pass. "
+answer = f"In the log a target pass gives {tau:.1f} tokens. "
 if whole.about == SETTINGS:
     ends = listed.frame["estimate"].min(), listed.frame["estimate"].max()
-    answer = f"The log's settings emit {ends[0]:.1f} to {ends[1]:.1f} tokens per target pass. "
+    answer = f"In the log's settings a target pass gives {ends[0]:.1f} to {ends[1]:.1f} tokens. "
 if table is None:
     answer += "The log cannot say which other gamma would be faster."
 else:
     at_least = "at least " if known["most"] > known["least"] + 1e-9 else ""
     name = NAMES.get(known["gamma"], f"gamma {known['gamma']}")
     answer += "At the assumed costs" + ", if a draft model drafted," * (not is_sure)
-    answer += f" {name} is known ({at_least}{known['least']:.2f}x), and "
+    answer += f" {name} gives {at_least}{known['least']:.2f}x, and "
     name = NAMES.get(tried["gamma"], f"gamma {tried['gamma']}")
     is_known = known["gamma"] == tried["gamma"]
-    answer += "no other is worth a try." if is_known else f"{name} is to be tried."
+    answer += "no other is estimated to be clearly faster" if is_known else f"{name} is to be tried"
+    undecided = (table["verdict"] == log_gammas.OPEN).sum()
+    answer += f" ({undecided} are undecided)." if undecided else "."
 ctx.answer(answer)
 
 # %% [markdown]

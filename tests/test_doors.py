@@ -153,10 +153,10 @@ def test_the_command_line(command, word, refused):
     [
         ("--set 'notes={licence: !!bool x}'", "line 1, column 11"),
         ("--set 'notes={licence: &a [*a]}'", "recursive"),
-        ("--set 'prompts=no such #5.jsonl'", "no such #5.jsonl;"),
+        ("--set 'prompts=no such #5.jsonl'", "no such #5.jsonl,"),
         ("--set 'traces=no such #5' --set nonsense=[1]", "'nonsense'"),
         ("--parameter 'gama=3 #4'", "parameter 'gama': did you mean 'gammas'"),
-        ("--SET 'seed=1 \"prompts=it is #5.jsonl\"'", "it is #5.jsonl;"),
+        ("--SET 'seed=1 \"prompts=it is #5.jsonl\"'", "it is #5.jsonl,"),
         ("--SET 'seed=1 prompts=my file'", "--set file has no value in YAML"),
         ("--PARAMETERS 'log=my log'", "--parameter log has no value"),
     ],

@@ -112,7 +112,7 @@ def test_a_readers_style_file_is_used_and_missing_glyphs_are_said_once(
     frame = FRAME.replace({"domain": {"code": "日本"}})
     for _ in range(2):
         figure_files.draw_styled(lambda: figures.facets(frame, x="estimator", kind="points"))
-    said = "no font of the figures has 日 本; install one that has, as Noto Sans CJK SC, and name"
+    said = "no font of the figures has 日 本; install one that has, as Noto Sans "
     assert capsys.readouterr().err.count(said) == 1
 
 

@@ -92,7 +92,7 @@ def test_a_table_aligns_text_and_writes_numbers_as_a_reader_does():
         r"| what | count | gain | p\_holm | p | accepted |",
         "| :-- | --: | --: | --: | --: | :-- |",
         r"| a\|b | 12,345 | −0.25 | &lt; 0.001 | 0.00 | yes |",
-        "|  | −1 | 0.00 | 0.25 | 1.00 | no |",
+        "|  | −1 | 0.00 | 0.250 | 1.00 | no |",
     ]
 
 

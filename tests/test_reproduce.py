@@ -607,6 +607,22 @@ def test_stopped_nothing_runs_on_and_the_next_call_goes_on(empty, how, monkeypat
     assert empty.has_run() == ["02", "03"]
 
 
+INTERRUPTED = """
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from speclab.run.reproduce import stopping
+lock = get_context("spawn").Lock()  # starts Python's own resource tracker
+with stopping(ThreadPoolExecutor(1)):
+    raise KeyboardInterrupt
+"""
+
+
+def test_an_interruption_leaves_pythons_own_helper_to_end_by_itself():
+    command = [sys.executable, "-c", INTERRUPTED]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stderr
+    assert said.strip().endswith("KeyboardInterrupt"), "no warning of the helper follows"
+
+
 def test_a_second_call_waits_for_the_first_and_finds_its_work_done(empty, capsys):
     write_span(empty, "02_a", 3)
     first = started(empty)

@@ -79,6 +79,11 @@ def test_the_plan_says_what_is_decoded_and_how_long_that_takes(study, capsys):
     assert f"{2 * texts} tokens" in plan_of(capsys, *shorter)[0]
 
 
+def test_a_path_that_is_no_folder_and_no_name_of_the_hub_is_said(study, capsys):
+    _, table = plan_of(capsys, "--profile", study, "--set", "target=/no/such", "--notebook", "02")
+    assert table["greedy"][1].startswith("cannot be recorded: /no/such is no folder")
+
+
 def test_a_run_that_is_here_says_how_long_others_take(study, capsys):
     run = runs.load_or_record(load_profile(study), "greedy")
     _, table = plan_of(capsys, "--profile", study, "--notebook", "03")

@@ -331,4 +331,6 @@ def test_prompts_that_are_cut_are_said(short_profile, random_pair, tmp_path, cap
     shorter = short_profile.replace(max_prompt_tokens=2)
     run = record_run(shorter, tmp_path / "run", random_pair)
     cut = run.manifest["prompts_cut"]
-    assert cut > 0 and "prompts are cut to 2 tokens" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert cut > 0 and "prompts are cut to 2 tokens" in said
+    assert "block 1 of " in said, "a log has a line per block"

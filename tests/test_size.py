@@ -13,9 +13,9 @@ from speclab.study.profiles import ROOT
 # thousands of nodes, 3 % above what was reached; to raise one on purpose, change it in a commit
 # that says what for
 LIMITS = {
-    "speclab/**/*.py": 75.3,
+    "speclab/**/*.py": 75.5,
     "speclab/*.py": 15.8,
-    "tests/*.py": 108.5,
+    "tests/*.py": 106.0,
     "tests/tools/*.py": 9.2,
 }
 MEAN_STATEMENT = 8.8  # nodes of a simple statement, 3 % above what was reached

@@ -205,7 +205,7 @@ def _export(run, *, for_, c=None):
     for: The server.
 
     c: Assume that a draft pass costs this many target passes, with v = 1 and o = 0 (default: as
-    measured by notebook 10 for the pair, or the draft's share of the weight bytes).
+    measured by notebook 10 for the pair, or 0.1).
     """
     from speclab.cli import export
     from speclab.cost import Costs

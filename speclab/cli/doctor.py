@@ -94,11 +94,10 @@ def model(profile: Profile, which: str) -> str:
 
     # the memory of its device
     device = device_of(spec)
-    written = f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
     need, free = BESIDE_WEIGHTS * size + OF_PROCESS, free_bytes(device)
     said = (
-        f"{spec.path} {where}, {written}. Recording needs about {need / 1e9:.1f} GB (a coarse "
-        f"estimate), {free / 1e9:.1f} GB are free on {device}"
+        f"{spec.path} {where}, {size / 1e6:,.1f} MB. Recording needs about {need / 1e9:.1f} GB "
+        f"(a coarse estimate), {free / 1e9:.1f} GB are free on {device}"
     )
     if need > free:
         raise ValueError(f"{said}; use another device, 4 bit or a smaller pair (--profile tiny)")

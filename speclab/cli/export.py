@@ -284,7 +284,8 @@ def stop_rule(starts: pd.DataFrame, costs: Costs) -> tuple[Estimates, tuple[floa
 def recommend(run: Run, engine: str, found: PairCosts) -> tuple[list[str], str]:
     """What an engine is told of a pair: sentences that say why, and the lines of `commands`."""
     settings, rule = run.manifest["profile"], rule_of(run, engine)
-    notes = [f"costs: {found.source}"]
+    stats.LEVEL = settings["level"]
+    notes = [f"intervals: {100 * stats.LEVEL:g} %", f"costs: {found.source}"]
     values: Facts = {}
     # vLLM takes the draft's best tokens, or draws them from the whole q: top_mass[1] or alpha
     is_whole = OFF.items() <= settings.items() and not has_two_vocabularies(run)
@@ -317,7 +318,7 @@ def recommend(run: Run, engine: str, found: PairCosts) -> tuple[list[str], str]:
             values["threshold"], gamma = its
         notes.append(
             f"a draft ends {'where it is unsure or ' * is_faster}after {gamma} tokens: ending it "
-            f"where it is unsure is {gain.in_units('%', 1)} faster than the best gamma"
+            f"where it is unsure changes the best gamma's speed by {gain.in_units('%', 1)}"
         )
     return [said, *notes], commands(run, engine, gamma, **values)
 

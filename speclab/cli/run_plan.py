@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 from speclab.estimates import counted
+from speclab.models import hub
 from speclab.models.folder import ModelFolder
 from speclab.plain import Facts, say_once
 from speclab.stats import MIN_PROMPTS
@@ -91,7 +92,7 @@ def chosen(wanted: Sequence[str], root: Path = ROOT) -> list[Path]:
     for text in wanted:
         stem = Path(text).stem.zfill(2)
         if stem not in known:
-            raise ValueError(f"no notebook {stem!r}: {near(stem, known)}")
+            raise ValueError(f"no notebook {stem!r}: {near(stem, [one.stem for one in paths])}")
         if stem in REUSED:
             say_once(f"notebook {stem} is {known[stem].stem}; before, this number named another")
         found.add(known[stem])
@@ -133,7 +134,11 @@ def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> Iterator[PlannedR
                 raise
             refused = str(error)
         try:
-            if not here and all(ModelFolder.here(getattr(asked, name)) for name in MODELS):
+            specs = [getattr(asked, name) for name in MODELS]
+            for spec in specs if not here else ():
+                if not ModelFolder.here(spec):
+                    hub.check_name(spec.path)
+            if not here and all(map(ModelFolder.here, specs)):
                 check_pair(asked)
         except ValueError as error:
             refused = str(error)
@@ -222,5 +227,7 @@ def lines_of_plan(profile: Profile, notebooks: Mapping[Path, Facts]) -> Iterator
     for path, changed in notebooks.items():
         if path.stem.startswith("10_"):
             yield decoding(profile, path, changed)
+        if path.stem.startswith("08_"):
+            yield "08 also runs other drafts over these texts, which is not in these numbers."
     if not can_be_found(profile):
         yield "Some may be recorded already; this is unknown until the prompts are downloaded."

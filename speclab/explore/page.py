@@ -220,8 +220,8 @@ def runs_there(profile: Profile) -> list[Run]:
     runs = [run for kind in KINDS if (run := recorded_run(profile, kind))]
     if not runs:
         raise RunError(
-            f"{profile.name}: neither its greedy nor its sampled run is recorded here; record one "
-            "first (python -m speclab record)"
+            f"{profile.name}: neither its greedy nor its sampled run with these settings is "
+            "recorded here; record one first (python -m speclab record --profile …)"
         )
     return runs
 

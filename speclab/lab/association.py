@@ -41,10 +41,11 @@ def correlation_draws(x: np.ndarray, y: np.ndarray, prompts: Resampling) -> np.n
     levels = [np.unique(values, return_inverse=True)[1] for values in (x, y)]
 
     def once(weight: np.ndarray) -> float:
-        ranks = [midranks(level, weight) for level in levels]
-        covariance = np.cov(ranks, aweights=weight)
-        spread = np.sqrt(covariance[0, 0] * covariance[1, 1])
-        return float(divide(covariance[0, 1], spread))
+        mean = weight.sum() / 2  # of midranks
+        x, y = (midranks(level, weight) - mean for level in levels)
+        weighted = weight * x
+        spread = np.sqrt(weighted @ x * (weight * y @ y))
+        return float(divide(weighted @ y, spread))
 
     return np.array([once(weights[prompts.rows]) for weights in prompts.weights])
 

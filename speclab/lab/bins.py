@@ -21,6 +21,22 @@ def signals(trace: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def surer_pairs(positions: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """By text: `pairs` of an accepted and a rejected position, and for each of the signals `names`
+    in how many of them the accepted one has the higher value. A tie counts half (Mann and Whitney).
+
+    positions: of `signals`. The columns are prompt_id, domain, pairs and `names`.
+    """
+    by = ["prompt_id", "domain"]
+    texts = positions.groupby(by, sort=False)
+    ranks = {name: positions["hit"] * texts[name].rank() for name in names}
+    sums = positions[[*by, "hit"]].assign(size=1, **ranks).groupby(by, sort=False).sum()
+    # a rank counts the positions that are less sure; of these, the accepted ones make no pair
+    accepted = sums["hit"]
+    right = sums[[*names]].sub(accepted * (accepted + 1) / 2, axis=0)
+    return right.assign(pairs=accepted * (sums["size"] - accepted)).reset_index()
+
+
 def quantile_bins(frame: pd.DataFrame, column: str, bins: int = 8) -> np.ndarray:
     """Bin number of each row (rows,). All bins hold equally many rows of all domains together, and
     have the same edges in every domain. Ties may leave fewer bins. ValueError: a constant column.

@@ -184,8 +184,7 @@ def distance_of(rule: str, tree: Tree | None = None) -> float:
     """
     if rule == "greedy" or rule not in RULES:
         raise ValueError(
-            f"rule={rule!r}: allowed are all of speclab.verify.RULES but greedy, which has no "
-            f"probabilities: {', '.join(RULES)}"
+            f"rule={rule!r}: allowed are {', '.join([*RULES][1:])} (greedy has no probabilities)"
         )
     tree = tree or (chain(2) if RULES[rule].chain_only else static_tree(2, 2))
     if RULES[rule].chain_only and (tree.has_gaps or not tree.is_chain):

@@ -177,7 +177,10 @@ def read_counts(facts: Facts) -> Counts:
 
 def known(*values: float) -> float:
     """The first value that is said, NaN if none is."""
-    return next((value for value in values if not isnan(value)), nan)
+    for value in values:  # faster than a generator, which 100,000 requests notice
+        if not isnan(value):
+            return value
+    return nan
 
 
 def drafts_of(counts: Counts) -> float:

@@ -246,12 +246,16 @@ class ModelFolder:
     # ---- how its model reads
 
     @property
-    def tokenizer(self) -> Any:
-        """Its tokenizer, or that of the folder that config.json names for it. ValueError if this
-        folder is not there.
-        """
-        from transformers import AutoTokenizer
+    def stamps(self) -> tuple[tuple[Path, int], ...]:
+        """Its files and those of its `reader`, with the times of their last change."""
+        files = sorted({*self.path.glob("*"), *self.reader.path.glob("*")})
+        return tuple((file, file.stat().st_mtime_ns) for file in files)
 
+    @property
+    def tokenizer(self) -> Any:
+        """Its tokenizer, or that of the folder that config.json names for it; read once unless a
+        file changes. ValueError if this folder is not there.
+        """
         if not self.reader.path.is_dir():
             raise ValueError(
                 f"{self.path / 'config.json'} says that its tokenizer is in {self.reader.path}, "
@@ -259,7 +263,7 @@ class ModelFolder:
                 "config.json and remove the entry"
             )
         with self.reader.used():
-            return AutoTokenizer.from_pretrained(self.reader.path, trust_remote_code=False)
+            return _tokenizer(self.reader.path, self.stamps)
 
     @property
     def generation(self) -> Facts:
@@ -308,6 +312,13 @@ def all_stops(named: int | list[int] | None, tokenizer: Any) -> frozenset[int]:
     """The ids that a model names as ends of its texts, and its tokenizer's end of text."""
     several = named if isinstance(named, list) else [named]
     return frozenset([tokenizer.eos_token_id, *several]) - {None}
+
+
+@cache
+def _tokenizer(path: Path, _stamps: tuple) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(path, trust_remote_code=False)
 
 
 def check_torchvision() -> None:

@@ -2,6 +2,7 @@
 line that says what to do.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +33,8 @@ def answering(spec: ModelSpec) -> Iterator[None]:
     except Exception as error:  # the client has many kinds, and the network below it more
         said = one_line(f"{type(error).__name__}: {error}")[:200]
         raise ModelsMissing(
-            f"model {spec.path!r} (revision {spec.revision!r}) is not complete on this machine, "
-            f"and the hub does not provide it ({said}); check the name and the revision, request "
+            f"{spec.path} (revision {spec.revision!r}) is not complete on this machine, and the "
+            f"hub does not provide it ({said}); check the name and the revision, request "
             "access on its page and run `hf auth login`, or put the model under a folder and set "
             "SPECLAB_MODELS to that folder"
         ) from error
@@ -59,12 +60,22 @@ def snapshot(spec: ModelSpec, patterns: Sequence[str] = EVERYTHING) -> Path:
     return Path(_download(spec, patterns, tqdm_class=tqdm))
 
 
+def check_name(name: str) -> None:
+    """ModelsMissing for a path that no model of the hub can have as its name."""
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        raise ModelsMissing(
+            f"{name} is no folder with a config.json, and no name of the hub (owner/name); correct "
+            "the path, or set SPECLAB_MODELS to the folder around it"
+        )
+
+
 def _download(spec: ModelSpec, patterns: Sequence[str], **options: Any) -> Any:
     """What the hub's client gives for the outermost files of a model; other folders hold other
     forms of it.
     """
     from huggingface_hub import snapshot_download
 
+    check_name(spec.path)
     options |= {"allow_patterns": [*patterns], "ignore_patterns": "*/*"}
     with answering(spec):
         return snapshot_download(spec.path, revision=spec.revision, **options)

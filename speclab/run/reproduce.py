@@ -192,7 +192,8 @@ def stopping(pool: Executor) -> Iterator[Executor]:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in psutil.Process().children(recursive=True):
                 with suppress(psutil.Error):
-                    child.kill()
+                    if "resource_tracker" not in " ".join(child.cmdline()):  # it ends by itself
+                        child.kill()
             raise
 
 
@@ -318,7 +319,7 @@ def reproduce(call: Call, workers: int = 2) -> int:
                 found = explorer.runs_there(study)
                 explorer.write_page(found, page, explorer.heads_there(study, found))
             except (ValueError, runs.RunError) as error:
-                print(f"explore.html is not written: {error}")
+                print(f"explore.html, of the profile without --set, is not written: {error}")
             report.write_report(call.build, call.figures, study, stamps)
     print(os.path.relpath(index))
     return int(FAILED in ended)

@@ -4,8 +4,6 @@ width of two columns and of one. The same data give the same bytes.
 
 import io
 import json
-import re
-import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +23,6 @@ FORMATS = ("pdf", "svg", "png")
 COLUMN = "-column"  # ends the name of a picture at the width of one column
 AGAIN = "run its notebook again"
 TOO_SMALL = "collapsed to zero"  # in matplotlib's warning when text leaves no room for a panel
-EAST_ASIAN = re.compile("CJK|HIRAGANA|KATAKANA|HANGUL")  # begin the names of characters
 _reported: set[str] = set()  # missing characters
 
 
@@ -95,11 +92,10 @@ def draw_styled(
     glyphs = figures.missing_glyphs(found)
     if glyphs and glyphs not in _reported:
         _reported.add(glyphs)
-        name = unicodedata.name(glyphs[0], "")
-        font = "Noto Sans CJK SC" if EAST_ASIAN.match(name) else "Noto Sans of this script"
         notice(
-            f"no font of the figures has {' '.join(glyphs)}; install one that has, as {font}, and "
-            "name it in the profile (`font: …`)"
+            f"no font of the figures has {' '.join(glyphs)}; install one that has, as Noto Sans of "
+            "this script or Noto Sans CJK SC (Chinese, Japanese, Korean), and name it in the "
+            "profile (`font: …`)"
         )
     return figure
 

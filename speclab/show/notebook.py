@@ -179,6 +179,8 @@ class Context:
             tables.write_values(frame, self.figures, slug)
             return
         label = f"{self.figures.name}-{slug}"
+        if hasattr(frame, "low"):  # a page says it at its top
+            caption = f"{caption.rstrip('.')}. Intervals: {100 * self.profile.level:g} %."
         is_wide = is_wide or self.profile.wide_tables
         tables.export_table(frame, self.figures, slug, digits, cells, caption, label, is_wide, most)
 
@@ -369,30 +371,20 @@ def few_prompts(sizes: Mapping[str, int]) -> None:
     sizes: prompts by domain.
     """
     from speclab import stats
-    from speclab.estimates import counted, named
+    from speclab.estimates import named
     from speclab.show.tables import format_sentence
 
-    few = {format_sentence(name): size for name, size in sizes.items() if size < stats.FEW_PROMPTS}
-    if not few:
-        return
-    least = min(few.values())
-    most = max(few.values())
-    number = counted(most, "prompt")
-    if least < most:
-        number = f"{least} to {most} prompts"
-    has = f"has only {number}"
-    if len(few) > 1:
-        has = f"have only {number} each"
-    said = f"**Few prompts**: {named([*few])} {has}."
-    without = [domain for domain, size in few.items() if size < stats.MIN_PROMPTS]
-    if len(without) < len(few):
-        said += (
-            f" With fewer than {stats.FEW_PROMPTS} prompts per domain, intervals are less reliable "
-            "(notebook 12)."
+    few = [
+        f"{format_sentence(name)} {size}"
+        for name, size in sizes.items()
+        if size < stats.FEW_PROMPTS
+    ]
+    if few:
+        show_text(
+            f"**Few prompts**: {named(few)}. With fewer than {stats.FEW_PROMPTS} prompts per "
+            "domain, intervals are less reliable (notebook 12), and with fewer than "
+            f"{stats.MIN_PROMPTS} there are none."
         )
-    if without:
-        said += f" With fewer than {stats.MIN_PROMPTS} we give no interval ({named(without)})."
-    show_text(said)
 
 
 def is_open() -> bool:

@@ -146,6 +146,7 @@ def markdown(frame: pd.DataFrame, digits: int = 3) -> str:
 def _texts(values: pd.Series, digits: int) -> list[str]:
     """The cells of a column as plain text."""
     is_p = P_VALUE.fullmatch(str(values.name))
+    digits = max(digits, 3) if is_p else digits
     return ["< 0.001" if is_p and value < 0.001 else _in_words(value, digits) for value in values]
 
 

@@ -249,8 +249,8 @@ def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files or not os.path.exists(files[0]):
         raise ValueError(
-            f"no prompts at {path}; use {', '.join(SETS)}, an existing .jsonl file, or a folder "
-            "with such files"
+            f"no prompts at {path}, beside the profile or in the working folder; use "
+            f"{', '.join(SETS)}, an existing .jsonl file, or a folder with such files"
         )
     prompts: dict[str, Prompt] = {}
     spelled: dict[str, str] = {}  # each domain as it was written first

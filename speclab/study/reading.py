@@ -108,4 +108,6 @@ def _complaint(allowed: Iterable[str], error: Any) -> str:
     if error["type"] == "missing":
         return f"missing field {name}"
     came = f"{name}={brief(error['input'])}: " if name else ""
+    if error["type"] == "string_pattern_mismatch" and not str(error["input"]).strip():
+        return f"{came}it must not be empty"
     return came + str(error["msg"]).removeprefix("Value error, ")

@@ -373,8 +373,7 @@ def sizes_of(profile: Profile) -> dict[str, int]:
 
 
 Read = tuple[tuple[EncodedPrompt, ...], Facts]
-# what was read, by the model's files and what it was given: reading a tokenizer takes a second, and
-# each kind of run asks
+# what was read, by the model's files and what it was given: each kind of run asks
 ENCODED: dict[Any, Read] = {}
 
 
@@ -387,9 +386,7 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     folder = ModelFolder.fetched(profile.target, weights=False)
     limits = profile.max_prompt_tokens, profile.template, profile.truncate
     given = profile.system, profile.template_arguments
-    files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
-    stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
-    asked = stamps, tuple(prompts), limits, str(given)  # a dict has no hash
+    asked = folder.stamps, tuple(prompts), limits, str(given)  # a dict has no hash
     if asked not in ENCODED:
         tokenizer = folder.tokenizer
         stops = sorted(folder.stop_ids(tokenizer), key=str)
@@ -756,9 +753,12 @@ def record_run(
         if missing := [index for index, facts in known.items() if not facts]:
             work = (engine or partial(record_here, pair=pair))(Job(profile, blocks, texts), missing)
             bar = {"desc": f"record {profile.name}", "unit": "block", "disable": None}
-            for done in tqdm(work, total=len(missing), **bar):
+            for done in (shown := tqdm(work, total=len(missing), **bar)):
                 known[done.index] = done.facts
                 write_part(folder, blocks[done.index], done)
+                if shown.disable:  # a log has no bar
+                    finished_blocks = sum(map(bool, known.values()))
+                    notice(f"{folder.name}: block {finished_blocks} of {len(blocks)}")
         parts = [facts for facts in known.values() if facts]
         # join the parts of each table into one file, a row group per block
         tables = {}

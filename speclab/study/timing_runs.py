@@ -104,7 +104,9 @@ def costs_for(run: Run, c: float | None = None) -> PairCosts:
     if c is not None or rows.empty:
         if c is None:
             c = ASSUMED_C
-            source = f"assumed: c = {c}, v = 1 and o = 0. Notebook 10 measures them."
+            source = (
+                f"assumed: c = {c}, v = 1 and o = 0. Notebook 10 measures them on an idle machine."
+            )
         else:
             source = f"those of c = {c:.3g}, with v = 1 and o = 0."
         return PairCosts(Costs.assumed(c), (), source)
