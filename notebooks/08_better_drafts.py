@@ -637,7 +637,7 @@ predicted = predicted.set_index("draft")
 speed_of = predicted["estimate"]
 most, fastest = (called.get(each.idxmax(), f"the {each.idxmax()}") for each in (agrees, speed_of))
 close = (predicted["high"] > speed_of.max()).drop(speed_of.idxmax()).sum()
-close = f"; {close} more may be as fast" if close else ""
+close = "; others may be as fast" if close else ""
 answer = (
     f"Of these drafts, {most} agrees most often ({100 * agrees.max():.0f} %). "
     f"By {by}, {fastest} would be fastest ({speed_of.max():.1f}x{close})."

@@ -88,7 +88,7 @@ def pair_of(surer=1, is_deep=True, prompts=10, **patterns):
 
 def side_by_side(**recorded):
     """What the cells of section 1 make of these runs."""
-    return run_cells("13", "TEXT = [", "findings = judged", **NOTEBOOK | {"recorded": recorded})
+    return run_cells("13", "PLACE = [", "findings = judged", **NOTEBOOK | {"recorded": recorded})
 
 
 PLANTED = {  # runs in which a finding holds, and in which it does not
