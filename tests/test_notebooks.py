@@ -106,12 +106,15 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
         ctx.export(alphas.assign(estimate=0.7), "by-domain")
 
 
-def test_the_page_says_the_level_of_its_intervals(tmp_path, monkeypatch):
+def test_the_page_and_a_table_say_the_level_of_their_intervals(tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(notebook, "show_text", said.append)
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     monkeypatch.setattr(stats, "LEVEL", stats.LEVEL)
-    notebook.start("03_domain_acceptance", "tiny", {"level": 0.9, "prompts_per_domain": 10})
+    given = {"level": 0.9, "prompts_per_domain": 10}
+    ctx = notebook.start("03_domain_acceptance", "tiny", given)
+    ctx.export(pd.DataFrame({"low": [1]}), "shares", caption="Shares.")
+    assert r"Shares. Intervals: 90 \%." in (ctx.figures / "shares.tex").read_text()
     assert stats.LEVEL == 0.9 and "Intervals: 90 % over prompts" in said[0]
     assert "95" not in "".join(said)
     texts = "".join(path.read_text("utf-8") for path in SOURCES)

@@ -62,7 +62,7 @@ def test_what_is_asked_for_and_what_is_left_out(study, capsys):
     assert "19 prompts in 6 domains" in said and "T = 0 and T = 0.7" in said
     assert table["greedy"] == ["02", "to record: 76 tokens, time unknown before the first run"]
     assert re.search("11_paper_audit +left out needs the domains", said)
-    assert "4 runs to record: 304 tokens" in said
+    assert "4 runs to record: 304 tokens" in said and "08 also runs other drafts" in every
 
 
 def test_the_plan_says_what_is_decoded_and_how_long_that_takes(study, capsys):

@@ -134,11 +134,11 @@ def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> Iterator[PlannedR
                 raise
             refused = str(error)
         try:
-            specs = [getattr(asked, name) for name in MODELS]
-            for spec in specs if not here else ():
-                if not ModelFolder.here(spec):
-                    hub.check_name(spec.path)
-            if not here and all(map(ModelFolder.here, specs)):
+            needed = [] if here else [getattr(asked, name) for name in MODELS]
+            away = [spec.path for spec in needed if not ModelFolder.here(spec)]
+            for path in away:
+                hub.check_name(path)
+            if needed and not away:
                 check_pair(asked)
         except ValueError as error:
             refused = str(error)
