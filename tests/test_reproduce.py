@@ -119,6 +119,7 @@ def empty(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(reproduce.kit, "cores_of_this_process", lambda: 4)
     monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(reproduce, "LEAST_MEMORY", 0)
     monkeypatch.setattr(explorer, "recorded_run", lambda *_: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     for variable in ("SPECLAB_TRACES", "SPECLAB_STYLE"):
@@ -509,7 +510,7 @@ def spans(repository):
     return {file.stem[:2]: [*map(float, file.read_text().split())] for file in files}
 
 
-def test_what_is_measured_runs_alone_and_first_then_two_at_once(empty):
+def test_what_is_measured_runs_alone_and_first_then_two_at_once(empty, monkeypatch):
     os.environ["OMP_NUM_THREADS"] = "3"
     for name in ("02_a", "03_b"):
         write_span(empty, name, 2)
@@ -520,6 +521,11 @@ def test_what_is_measured_runs_alone_and_first_then_two_at_once(empty):
     assert ended < min(times["02"][0], times["03"][0]) and threads == 3
     assert max(one[0] for one in times.values()) < min(one[1] for one in times.values())
     assert [one[2] for one in times.values()] == [1, 1]
+    # with little memory one at a time, with all threads
+    os.environ["OMP_NUM_THREADS"] = "3"
+    monkeypatch.setattr(reproduce, "LEAST_MEMORY", float("inf"))
+    empty.run("--notebook", "02", "--parameter", "gamma=2")
+    assert spans(empty)["02"][-1] == 3
 
 
 # a job started in the background of a shell inherits an ignored SIGINT
@@ -533,6 +539,7 @@ from speclab.run import pages, parameters, reproduce
 signal.signal(signal.SIGINT, signal.default_int_handler)
 reproduce.kit.cores_of_this_process = lambda: 4
 reproduce.shutil.which = lambda name: None
+reproduce.LEAST_MEMORY = 0
 for module in (pages, parameters, reproduce):
     module.ROOT = pathlib.Path(sys.argv[1])
 page.recorded_run = lambda *_: None

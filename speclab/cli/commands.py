@@ -427,7 +427,7 @@ def _plan(*, profile="smollm", notebook=(), set_=()):
     from speclab.run.reproduce import open_run
 
     call = open_run(profile, notebook, parse_overrides(set_), ())
-    notebooks = {one.path: one.changed for one in call.notebooks}
+    notebooks = {one.path: one.values for one in call.notebooks}
     for line in lines_of_plan(call.profile, notebooks):
         echo(line)
 

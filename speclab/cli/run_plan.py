@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from speclab.estimates import counted
 from speclab.models import hub
@@ -186,22 +187,18 @@ def where(run: PlannedRun, rate: float) -> str:
     return f"{place}: {'part of ' * isinstance(run.here, runs.Part)}{run.here.folder.name}"
 
 
-def decoding(profile: Profile, notebook: Path, changed: Facts) -> str:
+def decoding(profile: Profile, its: Any) -> str:
     """What notebook 10 decodes, and at most how long that takes at the speed of plain decoding in
-    the timing runs of the profile's models. changed: parameters without their default values.
+    the timing runs of the profile's models. its: values of its parameters.
     """
-    text = notebook.with_suffix(".py").read_text("utf-8")
-    usual = re.compile(r"^(\w+): (?:int|list) = (.+?)(?:  #|$)", re.MULTILINE)
-    its = {name: ast.literal_eval(value) for name, value in usual.findall(text)}
-    its |= changed
     kinds = kinds_named(profile, ["greedy", "others-but-unwrapped"])
     domains = [len(runs.sizes_of(runs.of_kind(profile, kind))) for kind in kinds]
     # timed prompts, five at least, plainly and with chains, a tree and copies; then the probes
     least = -(-MIN_PROMPTS // len(kinds))
-    timed = sum(max(its["prompts_per_domain_timed"] * count, least) for count in domains)
-    probed = max(its["probe_prompts"] * domains[0], 4)
-    texts = timed * its["repeats"] * (len(its["gammas"]) + 3) + probed * (len(its["probes"]) + 1)
-    tokens = texts * min(its["new_tokens"], profile.max_new_tokens)
+    timed = sum(max(its.prompts_per_domain_timed * count, least) for count in domains)
+    probed = max(its.probe_prompts * domains[0], 4)
+    texts = timed * its.repeats * (len(its.gammas) + 3) + probed * (len(its.probes) + 1)
+    tokens = texts * min(its.new_tokens, profile.max_new_tokens)
     known, _ = timing_runs.timing_runs(runs.identity_of(profile, fetch=False)["weights"])
     minutes = f"at most {tokens * known['target_ms'].mean() / 60_000:.0f} min"
     if known.empty:
@@ -209,8 +206,8 @@ def decoding(profile: Profile, notebook: Path, changed: Facts) -> str:
     return f"10 decodes up to {tokens:,} tokens, text by text: {minutes}."
 
 
-def lines_of_plan(profile: Profile, notebooks: Mapping[Path, Facts]) -> Iterator[str]:
-    """The lines of the plan for these notebooks, each with its changed parameters."""
+def lines_of_plan(profile: Profile, notebooks: Mapping[Path, Any]) -> Iterator[str]:
+    """The lines of the plan for these notebooks, each with the values of its parameters."""
     planned, sizes = [*runs_asked(profile, notebooks)], runs.sizes_of(profile)
     yield (
         f"{profile.name}: {sum(sizes.values())} prompts in {counted(len(sizes), 'domain')}, up to "
@@ -224,9 +221,9 @@ def lines_of_plan(profile: Profile, notebooks: Mapping[Path, Facts]) -> Iterator
     missing = [run.tokens for run in planned if not (run.here or run.refused)]
     if missing:
         yield f"{counted(len(missing), 'run')} to record: {cost(sum(missing), rate)}."
-    for path, changed in notebooks.items():
+    for path, values in notebooks.items():
         if path.stem.startswith("10_"):
-            yield decoding(profile, path, changed)
+            yield decoding(profile, values)
         if path.stem.startswith("08_"):
             yield "08 also runs other drafts over these texts, which is not in these numbers."
     if not can_be_found(profile):

@@ -8,7 +8,8 @@ import ast
 import re
 from collections import ChainMap
 from collections.abc import Iterable
-from dataclasses import make_dataclass
+from dataclasses import field, make_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,7 +19,7 @@ from pydantic.dataclasses import dataclass
 from speclab.cli.run_plan import chosen
 from speclab.plain import STRICT, Facts, notice, read_json
 from speclab.study.profiles import ROOT, Profile, parse_overrides
-from speclab.study.reading import checked, near
+from speclab.study.reading import near
 
 # name, default and allowed values; profile and overrides are checked as a profile, not here
 LINE = re.compile(r"^(?!profile:|overrides:)(\w+): \w+ = (.+?)(?:  # ([^;\n]*).*)?$", re.MULTILINE)
@@ -42,14 +43,14 @@ def cells_of(notebook: Path) -> list[tuple[str, str, list[str]]]:
 
 
 def parameters_of(notebook: Path) -> Any:
-    """The parameters of a notebook, from its parameters cell: a dataclass that checks their values
-    (`reading.checked`).
+    """The parameters of a notebook with their defaults, from its parameters cell: a dataclass that
+    checks values (`reading.checked`).
     """
     text = "\n".join(text for _, text, tags in cells_of(notebook) if "parameters" in tags)
-    fields = [
-        (name, type_of(ast.literal_eval(default), allowed), None)
-        for name, default, allowed in LINE.findall(text)
-    ]
+    fields = []
+    for name, default, allowed in LINE.findall(text):
+        usual = partial(ast.literal_eval, default)
+        fields.append((name, type_of(usual(), allowed), field(default_factory=usual)))
     return dataclass(make_dataclass("Parameters", fields), config=STRICT)
 
 
@@ -76,7 +77,7 @@ def values_of_call(changes: Iterable[str], notebooks: Iterable[Any]) -> Facts:
     ValueError as of `parse_overrides`, and for an unknown name.
     """
     known = ChainMap(*(one.__dataclass_fields__ for one in notebooks))
-    texts = [name for name, field in known.items() if field.type is str]
+    texts = [name for name, one in known.items() if one.type is str]
     given = parse_overrides(changes, "--parameter", texts)
     for name in given.keys() - known:
         why = OF_GONE if GONE.fullmatch(name) else near(name, known)
@@ -86,10 +87,8 @@ def values_of_call(changes: Iterable[str], notebooks: Iterable[Any]) -> Facts:
 
 def values_of(profile: Profile, path: Path, of_call: Facts, known: Any) -> Facts:
     """The values of parameters of a notebook that a profile and the call give; the call goes first.
-    Those of the profile that are GONE are reported and left out.
-
-    known: its `parameters_of`. ValueError for an unknown name, also of a notebook, and for a value
-    that has another type than the default, or is not allowed.
+    Those of the profile that are GONE are reported and left out. known: its `parameters_of`.
+    ValueError for an unknown notebook.
     """
     given: Facts = {}
     for notebook, values in profile.notebooks.items():
@@ -97,6 +96,4 @@ def values_of(profile: Profile, path: Path, of_call: Facts, known: Any) -> Facts
     for name in filter(GONE.fullmatch, given.keys() - known.__dataclass_fields__):
         notice(f"{profile.name}: {path.stem}: {name!r} is ignored: {OF_GONE}")
         del given[name]
-    given |= of_call
-    checked(known, given, path.stem)
-    return given
+    return given | of_call

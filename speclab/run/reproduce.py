@@ -41,9 +41,11 @@ from speclab.run import DONE, FAILED, LEFT_OUT, NEEDS_MODELS, parameters
 from speclab.show import notebook as kit
 from speclab.study import runs
 from speclab.study.profiles import ROOT, Profile, load_profile
+from speclab.study.reading import checked
 
 STYLE = "SPECLAB_STYLE"  # environment variable: the reader's style file
 IGNORED = re.compile(r"\..*|.*\.(pyc|safetensors|whl)")  # names of files that have no digest
+LEAST_MEMORY = 6e9  # bytes for two notebooks at once
 STILL = "Notebooks that only read recordings still run."
 # errors that a notebook raises if it lacks something
 NEEDS = {"ModelsMissing": NEEDS_MODELS, "LeftOut": LEFT_OUT}
@@ -51,12 +53,13 @@ NEEDS = {"ModelsMissing": NEEDS_MODELS, "LeftOut": LEFT_OUT}
 
 @dataclass(frozen=True)
 class Notebook:
-    """A numbered notebook: the values of its parameters that the profile or the call changes,
-    whether a cell measures time, and what its stamp says before it has run: `name`, `digest` of all
-    that its outcome depends on, and `given`, what the call names and changes.
+    """A numbered notebook: the values of all its parameters, those that the profile or the call
+    changes, whether a cell measures time, and what its stamp says before it has run: `name`,
+    `digest` of all that its outcome depends on, and `given`, what the call names and changes.
     """
 
     path: Path
+    values: Any
     changed: Facts
     is_timed: bool
     stamp: Facts
@@ -116,10 +119,11 @@ def open_run(
     shared = digest_of([settings, weights, files, sys.version_info[:2]])
     # each notebook's values, whether the study has enough for it, and what its outcome depends on
     for path, allowed in known.items():
-        own = {name: value for name, value in of_call.items() if hasattr(allowed, name)}
+        own = {name: of_call[name] for name in of_call.keys() & allowed.__dataclass_fields__.keys()}
         given = parameters.values_of(settings, path, own, allowed)
+        values = checked(allowed, given, path.stem)
         reason = "" if wanted else kit.unchanged_by(settings, path.stem, given)
-        if reason := reason or kit.lacks(path.stem, settings, given.get(JUDGED, 0)):
+        if reason := reason or kit.lacks(path.stem, settings, getattr(values, JUDGED, 0)):
             tell(path.stem, LEFT_OUT, reason)
             continue
         cells = parameters.cells_of(path)
@@ -128,7 +132,7 @@ def open_run(
         read = content([*names, not is_timed and style])  # a style file changes no times
         now = digest_of([shared, cells, given, read])
         stamp = {"name": path.stem, "digest": now, "given": named | {"changes": own}}
-        call.notebooks.append(Notebook(path, given | named, is_timed, stamp))
+        call.notebooks.append(Notebook(path, values, given | named, is_timed, stamp))
     return call
 
 
@@ -283,14 +287,16 @@ def finish(call: Call, notebook: Notebook, status: str, error: str) -> str:
 
 def reproduce(call: Call, workers: int = 2) -> int:
     """Run the notebooks that are not up to date, and write the report. Returns 0, or 1 if a
-    notebook failed. workers: notebooks at once; 1 if there is a GPU, whose memory may hold only one
-    pair. The .ipynb runs, not its .py. ValueError: no notebook to run.
+    notebook failed. workers: notebooks at once; 1 if less than LEAST_MEMORY is free, or if there is
+    a GPU, whose memory may hold only one pair. The .ipynb runs, not its .py. ValueError: no
+    notebook to run.
     """
     from speclab.explore import page as explorer
     from speclab.run import pages, report
 
     has_gpu = os.environ.get("CUDA_VISIBLE_DEVICES") != "" and shutil.which("nvidia-smi")
-    at_once = 1 if has_gpu else workers
+    has_little = psutil.virtual_memory().available < LEAST_MEMORY
+    at_once = 1 if has_gpu or has_little else workers
     if not call.notebooks:
         raise ValueError("no notebook is left to run")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
