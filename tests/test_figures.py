@@ -289,11 +289,11 @@ def test_of_a_large_tree_the_accepted_and_likeliest_tokens_are_drawn(width):
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def test_a_table_is_numbers_to_compute_with_and_cells_to_print(tmp_path):
+def test_a_table_is_numbers_to_compute_with_and_cells_to_print(place):
     cells = pd.DataFrame({"a_b": ["$5 & 3 %", "−1"], "code": ["0.70 [0.60, 0.75]", None]})
-    words = {"caption": "Share of `hit[1]` (95 %).", "label": "02-shares"}
-    values, tex = tables.export_table(FRAME, tmp_path, "shares", cells=cells, **words)
-    assert_frame_equal(pd.read_csv(values), FRAME)
+    caption = "Share of `hit[1]` (95 %)."
+    tex = tables.export_table(FRAME, place, "shares", caption, cells=cells)
+    assert_frame_equal(pd.read_csv(place / "shares.csv"), FRAME)
     text = tex.read_text(encoding="utf-8")
     for part in (
         r"\caption{Share of hit[1] (95 \%).}",
@@ -303,20 +303,16 @@ def test_a_table_is_numbers_to_compute_with_and_cells_to_print(tmp_path):
         r"\begin{tabular}{lr}",  # a column of numbers, also of missing ones, is on the right
     ):
         assert text.count(part) == 1, part
-    text = tables.export_table(FRAME, tmp_path, "best-gamma", is_wide=True)[1].read_text("utf-8")
-    for part in (
-        r"\caption{best gamma}",
-        r"\begin{table*}",
-        "alpha & code & 0.700 & 0.600 & 0.750",
-    ):
+    text = tables.export_table(FRAME, place, "wide", caption, is_wide=True).read_text("utf-8")
+    for part in (r"\begin{table*}", "alpha & code & 0.700 & 0.600 & 0.750"):
         assert part in text
     long = pd.concat([FRAME] * 4)  # 16 rows
-    text = tables.export_table(long, tmp_path, "long")[1].read_text("utf-8")
+    text = tables.export_table(long, place, "long", caption).read_text("utf-8")
     assert r"\begin{longtable}{llrrr}" in text and r"\begin{table}" not in text
-    text = tables.export_table(long, tmp_path, "long", most=12)[1].read_text("utf-8")
+    text = tables.export_table(long, place, "long", caption, most=12).read_text("utf-8")
     assert text.startswith("% 12 of 16 rows; all are in long.csv\n\\begin{table}")
     assert text.count("\\\\\n") == 1 + 12
-    assert len(pd.read_csv(tmp_path / "long.csv")) == 16
+    assert len(pd.read_csv(place / "long.csv")) == 16
 
 
 def test_cells_of_a_paper_are_those_of_the_page_and_compile(tmp_path):

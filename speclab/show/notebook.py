@@ -91,18 +91,14 @@ class Context:
         x: str,
         slug: str,
         caption: str,
-        title: str = "",
-        hue: str = "domain",
-        kind: str = "lines",
         **options: Any,
     ) -> None:
-        """Draw estimates by `x` with their intervals; options as of `figures.facets` (columns, y,
-        limits, reference, …) and `stamp` of `draw`.
+        """Draw estimates by `x` with their intervals; options as of `figures.facets` (hue, kind,
+        columns, y, limits, reference, …), and `title` and `stamp` of `draw`.
         """
         from speclab.show import figures
 
-        options |= {"x": x, "hue": hue, "kind": kind}
-        self.draw(figures.facets, estimates, slug, caption, title, **options)
+        self.draw(figures.facets, estimates, slug, caption, x=x, **options)
 
     def strips(
         self,
@@ -178,11 +174,10 @@ class Context:
         if not caption:
             tables.write_values(frame, self.figures, slug)
             return
-        label = f"{self.figures.name}-{slug}"
         if hasattr(frame, "low"):  # a page says it at its top
             caption = f"{caption.rstrip('.')}. Intervals: {100 * self.profile.level:g} %."
         is_wide = is_wide or self.profile.wide_tables
-        tables.export_table(frame, self.figures, slug, digits, cells, caption, label, is_wide, most)
+        tables.export_table(frame, self.figures, slug, caption, digits, cells, is_wide, most)
 
     def _claim(self, slug: str, frame: "pd.DataFrame") -> None:
         """ValueError if slug.csv already holds other rows: a figure and a table with the same name
@@ -190,12 +185,6 @@ class Context:
         """
         if not frame.equals(self.values.setdefault(slug, frame)) and not is_open():
             raise ValueError(f"{slug}.csv already holds another table: choose another name")
-
-    def _write(self, slug: str, facts: dict[str, Any]) -> None:
-        self.figures.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
-        path = self.figures / f"{slug}.json"
-        path.write_text(text, encoding="utf-8")
 
     def say(self, text: str) -> None:
         """Show a computed sentence (Markdown). Every number in a notebook's text is computed."""
@@ -205,15 +194,10 @@ class Context:
         """A sentence in Markdown that shows the study's names as they are, also <b>, $x$ or *."""
         from speclab.show import tables
 
-        odd = [name for name in self.names if tables.format_sentence(name) != name]
-        longest_first = sorted(odd, key=len, reverse=True)
-        found = re.compile("|".join(["`[^`]*`", *map(re.escape, longest_first)]))
-
-        def as_it_is(match: re.Match) -> str:
-            is_code = match[0].startswith("`")
-            return match[0] if is_code else tables.format_sentence(match[0])
-
-        return found.sub(as_it_is, text)
+        longest_first = sorted(self.names, key=len, reverse=True)
+        found = "|".join(["(`[^`]*`)", *map(re.escape, longest_first)])
+        # code stays as it is
+        return re.sub(found, lambda one: one[1] or tables.format_sentence(one[0]), text)
 
     def compares(self, domains: Sequence[str]) -> bool:
         """Whether there are two domains or more to compare; if not, says so. domains: those with
@@ -237,7 +221,9 @@ class Context:
             if isinstance(value, float):
                 value = float(f"{value:.4g}")
             self.numbers[name] = value
-        self._write("numbers", self.numbers)
+        self.figures.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.numbers, indent=1, ensure_ascii=False) + "\n"
+        (self.figures / "numbers.json").write_text(text, encoding="utf-8")
 
     def answer(self, text: str) -> None:
         """Show the answer to the notebook's question: one to three computed sentences, the first

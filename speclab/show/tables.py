@@ -58,37 +58,32 @@ def flat(frame: pd.DataFrame) -> pd.DataFrame:
 
 def export_table(
     frame: pd.DataFrame,
-    folder: Path | str,
+    folder: Path,
     name: str,
+    caption: str,
     digits: int = 3,
     cells: pd.DataFrame | None = None,
-    caption: str = "",
-    label: str = "",
     is_wide: bool = False,
     most: int | None = None,
-) -> tuple[Path, Path]:
-    """Write name.csv (full precision) and name.tex (a booktabs table with caption and label: what
-    `markdown` shows, a dash for missing values, numbers on the right). Returns both paths.
+) -> Path:
+    """Write name.csv (full precision) and name.tex (a booktabs table with a caption, and a label of
+    the folder's name and its own: what `markdown` shows, a dash for missing values, numbers on the
+    right). Returns the path of name.tex.
 
-    cells: shown in name.tex in place of the values. Default caption and label come from the name.
-    is_wide: across both columns of a paper (`table*`). most: this many first rows, at most, are in
-    name.tex. If they are more than MOST_ROWS, it is a `longtable`. Files are byte-stable and never
-    partly written. Raises ValueError if the frame is empty.
+    cells: shown in name.tex in place of the values. is_wide: across both columns of a paper
+    (`table*`). most: this many first rows, at most, are in name.tex. If they are more than
+    MOST_ROWS, it is a `longtable`. Files are byte-stable and never partly written. Raises
+    ValueError if the frame is empty.
     """
-    page = Path(folder) / f"{name}.tex"
-    table = write_values(frame, folder, name)
+    write_values(frame, folder, name)
     every = flat(frame if cells is None else cells)
     shown = every.head(len(every) if most is None else most)
     # the cells as text, columns of numbers on the right
-    texts = pd.DataFrame(index=shown.index)
-    for place, column in enumerate(shown):
-        values = [text or "--" for text in _texts(shown.iloc[:, place], digits)]
-        name_of_column = "" if column == "index" else str(column).replace("_", " ")
-        texts.insert(place, name_of_column, values, allow_duplicates=True)
-    columns = [texts.iloc[:, place] for place in range(texts.shape[1])]
+    columns = [[text or "--" for text in texts] for texts in _columns_of(shown, digits)]
+    names = ["" if column == "index" else str(column).replace("_", " ") for column in shown]
+    texts = pd.DataFrame(dict(enumerate(columns))).set_axis(names, axis=1)
     sides = ["r" if all(map(OF_NUMBERS.match, column)) else "l" for column in columns]
     is_long = len(shown) > MOST_ROWS
-    caption = caption or name.replace("-", " ")
     text = texts.to_latex(
         index=False,
         escape=True,
@@ -96,7 +91,7 @@ def export_table(
         longtable=is_long,
         position=None if is_long else "t",
         caption=format_tex(caption),
-        label=f"tab:{label or name}",
+        label=f"tab:{folder.name}-{name}",
     )
     # what pandas does not write
     text = text.replace("[t]\n", "[t]\n\\centering\\small\n")
@@ -105,17 +100,17 @@ def export_table(
     text = OPTION.sub(r"{\g<0>}", TIMES.sub("×", text)).translate(str.maketrans(SIGNS))
     if len(shown) < len(every):
         text = f"% {len(shown)} of {len(every)} rows; all are in {name}.csv\n{text}"
+    page = folder / f"{name}.tex"
     written(page, lambda there: there.write_text(text, encoding="utf-8"))
-    return table, page
+    return page
 
 
-def write_values(frame: pd.DataFrame, folder: Path | str, name: str) -> Path:
+def write_values(frame: pd.DataFrame, folder: Path, name: str) -> None:
     """Write name.csv alone. Raises ValueError if the frame is empty."""
     if frame.empty:
         raise ValueError(f"table {name!r} is empty: nothing to write")
-    path = Path(folder) / f"{name}.csv"
-    written(path, partial(flat(frame).to_csv, index=False, lineterminator="\n"))
-    return path
+    values = partial(flat(frame).to_csv, index=False, lineterminator="\n")
+    written(folder / f"{name}.csv", values)
 
 
 def format_tex(text: str) -> str:
@@ -136,23 +131,28 @@ def markdown(frame: pd.DataFrame, digits: int = 3) -> str:
     """
     table = flat(frame)
     names = ["" if name == "index" else format_markdown(str(name)) for name in table]
-    columns = [_texts(table.iloc[:, place], digits) for place in range(len(names))]
+    columns = _columns_of(table, digits)
     sides = ["--:" if all(map(NUMERIC.match, column)) else ":--" for column in columns]
     rows = [map(format_markdown, row) for row in zip(*columns, strict=True)]
     lines = [names, sides, *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _texts(values: pd.Series, digits: int) -> list[str]:
-    """The cells of a column as plain text."""
-    is_p = P_VALUE.fullmatch(str(values.name))
-    digits = max(digits, 3) if is_p else digits
-    return ["< 0.001" if is_p and value < 0.001 else _in_words(value, digits) for value in values]
+def _columns_of(table: pd.DataFrame, digits: int) -> list[list[str]]:
+    """The cells of each column as plain text."""
+    columns = []
+    for name, values in table.items():
+        is_p = P_VALUE.fullmatch(str(name))
+        decimals = max(digits, 3) if is_p else digits
+        columns.append([_in_words(value, decimals, is_p) for value in values])
+    return columns
 
 
-def _in_words(value: Any, digits: int) -> str:
+def _in_words(value: Any, digits: int, is_p: Any) -> str:
     if value is None or value != value:
         return ""
+    if is_p and value < 0.001:
+        return "< 0.001"
     if pd.api.types.is_bool(value):
         return "yes" if value else "no"
     if pd.api.types.is_integer(value):
