@@ -29,7 +29,6 @@ PURE = (
     "study.profiles",
     "show.notebook",
     "show.tables",
-    "show.figure_files",
     "study.runs",
     "lab.published",
     "lab.texts",

@@ -97,7 +97,7 @@ def quick(monkeypatch, tiny_pair):
 
     def laid_out(draw, frame, folder, slug, *_):
         figure_files.draw_styled(draw)
-        tables.write_values(tables.flat(frame), folder, slug)
+        tables.write_values(frame, folder, slug)
         (folder / f"{slug}.png").write_bytes(slug.encode())
 
     monkeypatch.setattr(figure_files, "save_figure", laid_out)

@@ -6,28 +6,26 @@ import io
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from speclab.plain import notice, read_json
-from speclab.show import tables
+from speclab.show import figures, style, tables
+from speclab.show.figures import Figure
 from speclab.study.runs import written
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CAPTIONS = "captions.json"
 FORMATS = ("pdf", "svg", "png")
 COLUMN = "-column"  # ends the name of a picture at the width of one column
 AGAIN = "run its notebook again"
 TOO_SMALL = "collapsed to zero"  # in matplotlib's warning when text leaves no room for a panel
-_reported: set[str] = set()  # missing characters
 
 
 def save_figure(
-    draw: Callable[[], "Figure"],
+    draw: Callable[[], Figure],
     frame: pd.DataFrame,
     folder: Path,
     slug: str,
@@ -42,9 +40,7 @@ def save_figure(
     title: above the figure; the PDFs, which are for papers, have none. stamp: a warning across it.
     fonts: families before the house font. Raises ValueError for a frame without rows.
     """
-    from speclab.show import figures, style
-
-    tables.write_values(tables.flat(frame), folder, slug)
+    tables.write_values(frame, folder, slug)
     _add_caption(folder / CAPTIONS, slug, caption)
     name = title or slug.replace("-", " ")
     said = f"{name} ({folder.name}, {folder.parent.name})"
@@ -63,57 +59,56 @@ def save_figure(
 def _add_caption(path: Path, slug: str, caption: str) -> None:
     captions = read_json(path, AGAIN) if path.is_file() else {}
     captions[slug] = caption
-    text = json.dumps(dict(sorted(captions.items())), indent=1, ensure_ascii=False)
-    written(path, lambda there: there.write_text(text + "\n", encoding="utf-8"))
+    text = json.dumps(captions, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    written(path, lambda there: there.write_text(text, encoding="utf-8"))
 
 
 def draw_styled(
-    draw: Callable[[], "Figure"],
-    width: float | None = None,
+    draw: Callable[[], Figure],
+    width: float = style.TWO_COLUMNS,
     stamp: str = "",
     fonts: Sequence[str] = (),
-) -> "Figure":
+) -> Figure:
     """Draw a figure in the house style, with its legend; width: in inches; stamp: a warning across
     it; fonts: families before the house font. Characters that no font has, and a figure too small
     for its text, are reported on stderr.
     """
-    from speclab.show import figures, style
-
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        with figures.styled(width or style.TWO_COLUMNS, fonts):
-            figure = draw()
-            figures.add_legend(figure)
-            figure.text(0.5, 0.5, stamp, **style.STAMP)
-            figure.draw_without_rendering()
+    with (
+        warnings.catch_warnings(record=True, action="always") as found,
+        figures.styled(width, fonts),
+    ):
+        figure = draw()
+        figures.add_legend(figure)
+        figure.text(0.5, 0.5, stamp, **style.STAMP)
+        figure.draw_without_rendering()
     if any(TOO_SMALL in str(one.message) for one in found):
         inches = " x ".join(f"{length:g}" for length in figure.get_size_inches())
         notice(f"figure: at {inches} inches its text leaves no room for the panels; make it larger")
-    glyphs = figures.missing_glyphs(found)
-    if glyphs and glyphs not in _reported:
-        _reported.add(glyphs)
-        notice(
-            f"no font of the figures has {' '.join(glyphs)}; install one that has, as Noto Sans of "
-            "this script or Noto Sans CJK SC (Chinese, Japanese, Korean), and name it in the "
-            "profile (`font: …`)"
-        )
+    if glyphs := figures.missing_glyphs(found):
+        _report(glyphs)
     return figure
 
 
-def picture(figure: "Figure", kind: str, title: str = "", subject: str = "") -> bytes:
-    """A figure as the bytes of a file in one of FORMATS. The same figure gives the same bytes."""
-    from speclab.show import figures
+@cache
+def _report(glyphs: str) -> None:
+    """Say once which characters no font has."""
+    notice(
+        f"no font of the figures has {' '.join(glyphs)}; install one that has, as Noto Sans of "
+        "this script or Noto Sans CJK SC (Chinese, Japanese, Korean), and name it in the "
+        "profile (`font: …`)"
+    )
 
+
+def picture(figure: Figure, kind: str, title: str = "", subject: str = "") -> bytes:
+    """A figure as the bytes of a file in one of FORMATS. The same figure gives the same bytes."""
+    undated = {"CreationDate": None, "Creator": None, "Producer": None}
     metadata: dict[str, Any] = {
-        "pdf": dict.fromkeys(["CreationDate", "Creator", "Producer"]),
-        "svg": {"Date": None, "Creator": None},
+        "pdf": undated | {"Title": title, "Subject": subject},
+        "svg": {"Date": None, "Creator": None, "Title": title, "Description": subject},
         "png": {"Software": None},
-    }[kind]
-    if kind != "png":
-        described = {"Title": title, "Subject" if kind == "pdf" else "Description": subject}
-        metadata |= {name: text for name, text in described.items() if text}
+    }
     file = io.BytesIO()
-    with warnings.catch_warnings(), figures.styled(figure.get_figwidth()):
-        warnings.simplefilter("ignore")  # `draw_styled` has reported them
-        figure.savefig(file, format=kind, metadata=metadata)
+    # `draw_styled` has reported the warnings
+    with warnings.catch_warnings(action="ignore"), figures.styled(figure.get_figwidth()):
+        figure.savefig(file, format=kind, metadata=metadata[kind])
     return file.getvalue()
