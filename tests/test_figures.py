@@ -168,19 +168,16 @@ def test_names_are_shown_as_they_are():
 # ---- what is drawn -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("horizontal", [False, True])
-def test_drawn_are_estimates_and_ends(horizontal):
-    with figures.styled():
-        _, axes = figures.subplots()
-        figures.interval_bars(FRAME, axes, x="estimator", horizontal=horizontal)
+@pytest.mark.parametrize(("kind", "value", "place"), [("points", 1, 0), ("bars", 0, 1)])
+def test_drawn_are_estimates_and_ends(kind, value, place):
+    axes = figures.facets(FRAME, "estimator", kind=kind).axes[0]
     code, chat = axes.containers
-    value, place = (0, 1) if horizontal else (1, 0)
     (first, second), segment = (one.lines[0].get_xydata() for one in (code, chat)), code.lines[2][0]
     assert_allclose(first[:, value], [0.7, 0.8])
     assert_allclose(second[:, value], [0.5, 0.6])
     assert (first[:, place] < second[:, place]).all(), "series stand side by side"
     assert_allclose(segment.get_segments()[0][:, value], [0.6, 0.75])
-    ticks = axes.get_yticklabels() if horizontal else axes.get_xticklabels()
+    ticks = axes.get_yticklabels() if kind == "bars" else axes.get_xticklabels()
     assert [tick.get_text() for tick in ticks] == ["alpha", "hit[1]"]
 
 

@@ -38,10 +38,10 @@ def tree_frame(
             "node": range(tree.size + 1),
             "parent": np.maximum(tree.parent, 0),
             "depth": tree.depth,
-            "text": list(labels),
-            "q": np.asarray(draft_prob, float),
-            "p": np.asarray(target_prob, float),
-            "accepted": np.asarray(accepted, bool),
+            "text": labels,
+            "q": draft_prob,
+            "p": target_prob,
+            "accepted": accepted,
         }
     )
 

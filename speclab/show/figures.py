@@ -167,8 +167,8 @@ def looks_of(names: Iterable[Any], hue: str = "domain") -> dict[Any, dict[str, A
     look different.
     """
     names = list(names)
-    fixed = [style.SERIES[str(name)] for name in names if str(name) in style.SERIES]
-    ordered = [*style.DOMAIN_LOOKS, *style.OTHER_LOOKS]
+    fixed = [style.SERIES.get(str(name)) for name in names]
+    ordered = list(style.LOOKS)
     if hue != "domain":
         ordered = [*style.OTHER_LOOKS, *style.DOMAIN_LOOKS]
     ordered.sort(key=lambda look: look in style.OF_TOKENS)
@@ -187,19 +187,17 @@ def interval_bars(
     frame: pd.DataFrame,
     axes: Axes,
     x: str,
-    hue: str = "domain",
-    horizontal: bool = False,
-    groups: Sequence | None = None,
-    looks: Mapping[Any, Mapping] | None = None,
+    hue: str,
+    horizontal: bool,
+    groups: Sequence,
+    looks: Mapping[Any, Mapping],
 ) -> None:
     """Points with confidence intervals: one group per value of `x`, and in it one point per value
     of `hue`, side by side. If the bounds are NaN, only the point is drawn.
 
     horizontal: groups are on the y axis. groups, looks: all values of `x`, and the `looks_of` all
-    series, if the frame may lack some of them.
+    series, also of those that the frame lacks.
     """
-    groups = pd.unique(frame[x]) if groups is None else groups
-    looks = looks or looks_of(pd.unique(frame[hue]), hue)
     # all points of a group stand in half of its row
     gaps = len(looks) - 1
     step = min(0.2, 0.5 / max(gaps, 1))
@@ -353,7 +351,8 @@ def strips(frame: pd.DataFrame, label: str) -> Figure:
         values = frame.loc[is_dot & (frame["domain"] == name), "estimate"]
         heights = place + shifts.uniform(-0.25, 0.25, len(values))
         axes.plot(values, heights, ".", color=look["color"], alpha=0.6, markeredgewidth=0)
-    interval_bars(numbers.assign(of=""), axes, "domain", "of", horizontal=True)
+    dark = looks_of([""], hue="of")
+    interval_bars(numbers.assign(of=""), axes, "domain", "of", True, numbers["domain"], dark)
     axes.set(title=frame["panel"].iloc[0], xlabel=label)
     return figure
 
