@@ -21,13 +21,14 @@ from speclab.plain import notice
 from speclab.show import notebook, pictures
 from speclab.study import timing_runs
 from speclab.study.profiles import ROOT, Profile, with_head
-from speclab.study.prompts import HUB_SETS, Prompt, load_prompts, prompts_digest
+from speclab.study.prompts import HUB_SETS, HubPrompts, Prompt, prompts_digest
 from speclab.study.runs import (
     Run,
     RunError,
     encoded_again,
     load_run,
     profile_of,
+    profile_prompts,
     recorded_run,
     tokenizer_of,
     written,
@@ -62,7 +63,6 @@ POLICY = "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'"
 MARK = 'name="speclab-digest"'  # every page has it
 KINDS = ("greedy", "sampled")  # of runs that a profile's page shows
 LARGEST = 8_000_000  # bytes of a page
-NAMED = re.compile(r'<a data-page="(\w+)">')  # a page of the site that this one names
 # parts of the page, and how high each is in a notebook
 PARTS = {"text": 1150, "tree": 620, "gamma": 680, "machine": 1150, "bench": 1080}
 
@@ -197,17 +197,14 @@ def _notes(packed: Packed, runs: Sequence[Run], second: Sequence[Run]) -> str:
 
 def recorded_prompts(run: Run) -> Sequence[Prompt]:
     """The prompts of a run; none where they are not on this machine or have changed."""
-    profile = run.manifest["profile"]
-    is_of_hub = isinstance(profile["prompts"], dict) or profile["prompts"] in HUB_SETS
-    if is_of_hub:  # it would be fetched
+    profile = profile_of(run)
+    if isinstance(profile.prompts, HubPrompts) or profile.prompts in HUB_SETS:  # to be fetched
         return ()
     try:
-        found = load_prompts(profile["prompts"], profile["prompts_per_domain"], profile["domains"])
+        found = profile_prompts(profile)
     except ValueError:
         return ()
-    if prompts_digest(found) != run.manifest["prompt_set"]:
-        return ()
-    return found
+    return found if prompts_digest(found) == run.manifest["prompt_set"] else ()
 
 
 # ---- files and notebooks -------------------------------------------------------------------------
@@ -255,16 +252,15 @@ def write_page(runs: Sequence[Run], path: Path, second: Sequence[Run] = ()) -> b
 
     second: as of `page`. ValueError if `path` is a file of another kind.
     """
-
-    def temperature(run: Run) -> float:
-        return run.manifest["profile"]["temperature"]
-
     head = ""
     if path.is_file():
         head = path.read_bytes()[:4096].decode(errors="replace")
     if path.exists() and MARK not in head:
         raise ValueError(f"--out {path} is not a page of this kit; name a new file")
-    runs, second = (sorted(some, key=temperature) for some in (runs, second))
+    runs, second = (
+        sorted(some, key=lambda run: run.manifest["profile"]["temperature"])
+        for some in (runs, second)
+    )
     measured = measured_for(runs[0])
     digest = page_digest(runs, measured, second)
     if f'content="{digest}"' in head:
@@ -274,24 +270,15 @@ def write_page(runs: Sequence[Run], path: Path, second: Sequence[Run] = ()) -> b
     return True
 
 
-def add_links(path: Path, folder: Path, notebooks: Iterable[str]) -> Path:
+def add_links(path: Path, folder: Path, notebooks: Iterable[str]) -> None:
     """Copy a page into a folder, with links to the pages of these notebooks in the site. The report
     is always there.
     """
-    pages = {name[:2]: f"{name}.html" for name in notebooks}
-    pages["index"] = "index.html"
-
-    def linked(found: re.Match) -> str:
-        page = pages.get(found[1])
-        if not page:
-            return found[0]
-        return f'<a data-page="{found[1]}" href="{page}">'
-
-    text = NAMED.sub(linked, path.read_text(encoding="utf-8")).encode()
-    copied = folder / path.name
-    if not copied.is_file() or copied.read_bytes() != text:
-        written(copied, lambda there: there.write_bytes(text))
-    return copied
+    text = path.read_text(encoding="utf-8")
+    for name in [*notebooks, "index"]:
+        place = f'<a data-page="{name.partition("_")[0]}"'
+        text = text.replace(f"{place}>", f'{place} href="{name}.html">')
+    written(folder / path.name, lambda there: there.write_text(text, encoding="utf-8"))
 
 
 def show(*parts: str, runs: Sequence[Run] = (), per_domain: int | None = None) -> None:

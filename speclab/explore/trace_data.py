@@ -194,11 +194,10 @@ def _about(text: _Text, draft: str) -> dict[str, Any]:
     prompts = text.trace.groupby("prompt_id", observed=True)
     domains = prompts["domain"].first()
     # quantiles of an interval, by domain; null where there are too few prompts
-    levels: dict[str, list[float] | None] = {}
-    for name, size in domains.value_counts(sort=False).items():
-        levels[name] = None
-        if size >= stats.MIN_PROMPTS:
-            levels[name] = stats.levels_of(size).tolist()
+    levels = {
+        name: stats.levels_of(size).tolist() if size >= stats.MIN_PROMPTS else None
+        for name, size in domains.value_counts(sort=False).items()
+    }
     return {
         "draft": draft,
         "ahead": _ahead(text.trace),
