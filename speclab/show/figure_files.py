@@ -4,9 +4,10 @@ width of two columns and of one. The same data give the same bytes.
 
 import io
 import json
+import re
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,6 @@ from speclab.show.figures import Figure
 from speclab.study.runs import written
 
 CAPTIONS = "captions.json"
-FORMATS = ("pdf", "svg", "png")
-COLUMN = "-column"  # ends the name of a picture at the width of one column
-AGAIN = "run its notebook again"
 TOO_SMALL = "collapsed to zero"  # in matplotlib's warning when text leaves no room for a panel
 
 
@@ -41,26 +39,26 @@ def save_figure(
     fonts: families before the house font. Raises ValueError for a frame without rows.
     """
     tables.write_values(frame, folder, slug)
-    _add_caption(folder / CAPTIONS, slug, caption)
-    name = title or slug.replace("-", " ")
-    said = f"{name} ({folder.name}, {folder.parent.name})"
-    for width, end in ((style.TWO_COLUMNS, ""), (style.ONE_COLUMN, COLUMN)):
-        figure = draw_styled(draw, width, stamp, fonts)
-        kinds = FORMATS if not end else ("pdf", "png")
-        for kind in kinds:  # the PDF comes first
-            path = folder / f"{slug}{end}.{kind}"
-            content = picture(figure, kind, said, caption)
-            written(path, lambda there, got=content: there.write_bytes(got))
-            if kind == "pdf" and title:
-                with figures.styled(width, fonts):
-                    figures.add_title(figure, title)
-
-
-def _add_caption(path: Path, slug: str, caption: str) -> None:
-    captions = read_json(path, AGAIN) if path.is_file() else {}
+    # its caption, among those of the folder
+    path = folder / CAPTIONS
+    captions = read_json(path, "run its notebook again") if path.is_file() else {}
     captions[slug] = caption
     text = json.dumps(captions, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     written(path, lambda there: there.write_text(text, encoding="utf-8"))
+    # the pictures, of which the PDF comes first
+    name = title or slug.replace("-", " ")
+    said = f"{name} ({folder.name}, {folder.parent.name})"
+    for width, end, kinds in (
+        (style.TWO_COLUMNS, "", ("pdf", "svg", "png")),
+        (style.ONE_COLUMN, "-column", ("pdf", "png")),
+    ):
+        figure = draw_styled(draw, width, stamp, fonts)
+        for kind in kinds:
+            content = picture(figure, kind, said, caption)
+            written(folder / f"{slug}{end}.{kind}", partial(Path.write_bytes, data=content))
+            if kind == "pdf" and title:
+                with figures.styled(width, fonts):
+                    figures.add_title(figure, title)
 
 
 def draw_styled(
@@ -81,11 +79,13 @@ def draw_styled(
         figures.add_legend(figure)
         figure.text(0.5, 0.5, stamp, **style.STAMP)
         figure.draw_without_rendering()
-    if any(TOO_SMALL in str(one.message) for one in found):
+    said = "\n".join(str(one.message) for one in found)
+    if TOO_SMALL in said:
         inches = " x ".join(f"{length:g}" for length in figure.get_size_inches())
         notice(f"figure: at {inches} inches its text leaves no room for the panels; make it larger")
-    if glyphs := figures.missing_glyphs(found):
-        _report(glyphs)
+    codes = re.findall(r"Glyph (\d+) .*missing from font", said)
+    if codes:
+        _report(" ".join(dict.fromkeys(chr(int(code)) for code in codes)))
     return figure
 
 
@@ -93,14 +93,14 @@ def draw_styled(
 def _report(glyphs: str) -> None:
     """Say once which characters no font has."""
     notice(
-        f"no font of the figures has {' '.join(glyphs)}; install one that has, as Noto Sans of "
+        f"no font of the figures has {glyphs}; install one that has, as Noto Sans of "
         "this script or Noto Sans CJK SC (Chinese, Japanese, Korean), and name it in the "
         "profile (`font: …`)"
     )
 
 
 def picture(figure: Figure, kind: str, title: str = "", subject: str = "") -> bytes:
-    """A figure as the bytes of a file in one of FORMATS. The same figure gives the same bytes."""
+    """A figure as the bytes of a PDF, an SVG or a PNG. The same figure gives the same bytes."""
     undated = {"CreationDate": None, "Creator": None, "Producer": None}
     metadata: dict[str, Any] = {
         "pdf": undated | {"Title": title, "Subject": subject},

@@ -6,9 +6,7 @@ parts, and labels are broken into lines by the mean width of a letter. `figure_f
 """
 
 import os
-import re
 import textwrap
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -355,9 +353,3 @@ def strips(frame: pd.DataFrame, label: str) -> Figure:
     interval_bars(numbers.assign(of=""), axes, "domain", "of", True, numbers["domain"], dark)
     axes.set(title=frame["panel"].iloc[0], xlabel=label)
     return figure
-
-
-def missing_glyphs(found: Iterable[warnings.WarningMessage]) -> str:
-    """The characters that no font has, from the warnings of a drawing."""
-    codes = [re.match(r"Glyph (\d+) .*missing from font", str(one.message)) for one in found]
-    return "".join(dict.fromkeys(chr(int(code[1])) for code in codes if code))

@@ -80,8 +80,7 @@ class Context:
         self._claim(slug, frame)
         drawing = partial(function, frame, **options)
         save_figure(drawing, frame, self.figures, slug, caption, title, stamp, self.profile.font)
-        path = self.figures / f"{slug}.png"
-        image = Image(path.read_bytes(), width=770, alt=caption)
+        image = Image(filename=self.figures / f"{slug}.png", width=770, alt=caption)
         display(image, metadata={"figure": slug})  # its pages show the file
         self.say(f"*{caption}*")
 
@@ -295,8 +294,7 @@ def judged_sizes(profile: "Profile", judged: int = 0) -> dict[str, int]:
     """
     from speclab.study.runs import sizes_of
 
-    sizes = sizes_of(profile)
-    return {domain: min(judged or size, size) for domain, size in sizes.items()}
+    return {domain: min(judged or size, size) for domain, size in sizes_of(profile).items()}
 
 
 def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:

@@ -50,7 +50,7 @@ CODE, MATH, REASONING, CHAT = DOMAIN_LOOKS
 LOOKS = (*DOMAIN_LOOKS, *OTHER_LOOKS)
 _MEASURED = _look("#332288", "o", "-")
 SERIES = {  # fixed looks: the kit's domains, SpecDecode-Bench's prompt sets, the paper's numbers,
-    # measured, predicted and assumed numbers, and what others are compared with
+    # measured and predicted numbers, and what others are compared with
     "code": CODE,
     "math": MATH,
     "reasoning": REASONING,
@@ -62,7 +62,6 @@ SERIES = {  # fixed looks: the kit's domains, SpecDecode-Bench's prompt sets, th
     "published": _look("black", "x", (0, (1, 2))),
     "measured": _MEASURED,
     "predicted": _MEASURED | {"markerfacecolor": "white"},
-    "assumed": _MEASURED | {"markerfacecolor": "white", "marker": "s", "linestyle": "--"},
     "expanded percentile": CODE,
     "calibrated": _look("black", "", "-") | {"linewidth": 0.7},
     "expected sampling error": _look("#AAAAAA", "", "-") | {"linewidth": 3},
