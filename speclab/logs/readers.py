@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from io import BytesIO, StringIO
 from itertools import islice, pairwise
-from json import JSONDecodeError
 from math import isnan, nan, remainder
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -91,8 +90,8 @@ class Found(NamedTuple):
 
 # ---- counts --------------------------------------------------------------------------------------
 
-Count = Annotated[float, Field(ge=0, le=MOST, multiple_of=1)]
 Number = Annotated[float, Field(ge=0, le=MOST)]
+Count = Annotated[Number, Field(multiple_of=1)]
 Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 Length = Annotated[int, Field(ge=0, le=LONGEST)]
 # the names that engines use, by our own name
@@ -210,7 +209,7 @@ def count_kinds(counts: Counts, drafts: float, accepted: float) -> tuple[Array, 
     if abs(counts.drafted - length * drafts) > 0.5:
         length = nan
     kinds: list[Any] = []
-    tables: dict[Any, Any] = dict(counts.by_length) or {length: cells}
+    tables: dict[Any, Any] = counts.by_length or {length: cells}
     for drafted, table in tables.items():
         pairs = table.items() if isinstance(table, dict) else enumerate(table)
         kinds += [(float(drafted), float(one), number) for one, number in pairs]
@@ -243,8 +242,13 @@ def answers_of(found: Found) -> list[Answer]:
                 )
             name = f"K = {counts.length:.0f}, {name}".removeprefix("K = nan, ")
             name = domain = name[:LONGEST_NAME]
-        request = {"prompt_id": PREFIX.sub("", name), "domain": domain}
-        request |= {"part": found.part, "where": f"{where}: ", "method": str(counts.method)}
+        request = {
+            "prompt_id": PREFIX.sub("", name),
+            "domain": domain,
+            "part": found.part,
+            "where": f"{where}: ",
+            "method": str(counts.method),
+        }
         read = read_turns if counts.passes else read_request
         return [*read(counts, request)]
     except ValueError as error:
@@ -300,9 +304,8 @@ def read_request(counts: Counts, request: Facts) -> Iterator[Answer]:
         kinds, misfit = count_kinds(counts, drafts, accepted)
         if kinds.size and plain:
             kinds = np.c_[kinds, (0, 0, plain)]
-        facts = dict(zip(("drafted", "accepted", "blocks"), kinds, strict=True))
+        facts = {"drafted": kinds[0], "accepted": kinds[1], "blocks": kinds[2], "misfit": misfit}
         facts["totals"] = drafts + plain, counts.drafted, accepted, emitted
-        facts["misfit"] = misfit
     yield Answer(plain=int(plain), context=counts.context, **request, **facts)
 
 
@@ -339,14 +342,12 @@ def read_turns(counts: Counts, request: Facts) -> Iterator[Answer]:
 HOLDERS = ["usage", "timings", "metadata", "meta_info"]  # objects that speak of the record
 NESTED = (dict, list)
 DEEPEST = 50  # objects around what is found
+# the objects and lists around a value from the outside, each after the name of the next one in it
+Around = tuple[tuple[Any, Any], ...]
 
 
-def find_objects(
-    value: Any, place: str, around: tuple[tuple[Any, Any], ...] = ()
-) -> Iterator[Found]:
-    """What a JSON value holds: the outermost objects of a format. around: the objects and lists
-    around it from the outside, each with the name under which it holds the next one.
-    """
+def find_objects(value: Any, place: str, around: Around = ()) -> Iterator[Found]:
+    """What a JSON value holds: the outermost objects of a format."""
     is_object = isinstance(value, dict)
     if is_object and not SIGNS.keys().isdisjoint(value):
         yield found_in(value, place, around)
@@ -356,7 +357,7 @@ def find_objects(
                 yield from find_objects(one, place, (*around, (name, value)))
 
 
-def found_in(value: Facts, place: str, around: tuple[tuple[Any, Any], ...]) -> Found:
+def found_in(value: Facts, place: str, around: Around) -> Found:
     """An object of a format with what the objects `around` it say."""
     facts: Facts = {}
     path = part = ""
@@ -516,12 +517,12 @@ def parse_text(text: str, name: str) -> Iterator[tuple[str, Any]]:
             before, place = start, f"{name}, line {line}"
             try:
                 value, end = JSON.raw_decode(text, start)
-            except JSONDecodeError as error:
-                raise ValueError(f"{place}: no JSON ({error}); get the file again") from None
             except RecursionError:
                 raise ValueError(f"{place}: the JSON is nested too deep") from None
             except ValueError as error:
-                raise ValueError(f"{place}: no JSON ({error})") from None
+                raise ValueError(
+                    f"{place}: no JSON ({error}); get the file again, or correct it"
+                ) from None
             yield place, value
 
 
