@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 
 from speclab.logs import passes
-from speclab.logs.logs import HEURISTIC
 from speclab.place import ROOT
 from speclab.study.reading import near, read_yaml
 
@@ -34,7 +33,7 @@ CONVERSATION = "chat"  # the task with MT-Bench's categories
 @lru_cache
 def sources() -> dict[str, Any]:
     """`sources.yaml`: repositories, mt_bench, runs, left_out. ValueError if it is damaged."""
-    return dict(read_yaml(SOURCES, "restore it from the repository", dict))
+    return read_yaml(SOURCES, "restore it from the repository", dict)
 
 
 def runs() -> pd.DataFrame:
@@ -62,10 +61,8 @@ def passes_of(run: str) -> pd.DataFrame:
         raise ValueError(f"the atlas has totals per answer for {run!r}, no passes")
     rows = answers().query("run == @run").assign(drafted=None, before=0, plain=0, where="")
     longest = table.loc[run, "K"]
-    if longest == HEURISTIC:
-        rows["drafted"] = rows["accepted"].map(passes.heuristic_drafted)
-    elif isinstance(longest, int):
-        rows["drafted"] = rows["accepted"].map(lambda accepted: [longest] * len(accepted))
+    if longest != "unknown":
+        rows["drafted"] = passes.drafted_of(rows["accepted"], longest)
     rows = rows.astype({"prompt_id": str, "domain": str})
     return passes.count_by_answer(rows.reset_index(drop=True))
 

@@ -11,7 +11,6 @@ import pandas as pd
 from speclab import stats
 from speclab.estimates import Estimates, cell, counted
 from speclab.lab.choose import choose_for_all
-from speclab.logs import logs
 from speclab.logs.log_gammas import PER_PASS
 from speclab.logs.logs import Log
 from speclab.logs.readers import LINES, REQUESTS, SETTINGS
@@ -42,7 +41,9 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
     lines += [*log.notes, INTERVALS[log.about].format(level=100 * stats.LEVEL)]
     counts = log.sums.groupby("domain")[["accepted", "drafted"]].sum()
     counts.loc[EVERY] = counts.sum()
-    rows = tokens_per_pass(log.sums, logs.resamples(log)).frame
+    # fewer resamples for very many requests, so that the weights fit into memory
+    n = min(RESAMPLES, max(10_000_000 // log.requests, 100))
+    rows = tokens_per_pass(log.sums, n).frame
     if log.about == SETTINGS:
         rows = rows.head(-1)
     elif len(rows) == 2:  # of one domain only EVERY

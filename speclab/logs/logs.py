@@ -11,25 +11,21 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from speclab.estimates import counted
 from speclab.logs import passes, readers
-from speclab.logs.passes import Answer
+from speclab.logs.passes import HEURISTIC, Answer
 from speclab.logs.readers import ABOUT, LINES, METHODS, NAMELESS, REQUESTS, SETTINGS, UNKNOWN
 from speclab.plain import brief, sha256_of
-from speclab.stats import RESAMPLES
 from speclab.study.prompts import check_domain
 from speclab.study.reading import near
 from speclab.study.runs import RunError, read_facts, write_facts
 
-HEURISTIC = "heuristic"
 HIDDEN = (
     "The server counts no passes without a draft. Accepted tokens past the end of an answer may "
     "hide some of them, so the tokens per target pass may be a little too high."
@@ -75,13 +71,6 @@ class Log:
     def requests(self) -> int:
         """Number of requests. The turns of a conversation are one request."""
         return self.sums["prompt_id"].nunique()
-
-
-def resamples(log: Log) -> int:
-    """How many resamples a log's intervals use: RESAMPLES, and fewer for very many requests, so
-    that the weights fit into memory.
-    """
-    return min(RESAMPLES, max(10_000_000 // log.requests, 100))
 
 
 def read_log(
@@ -144,10 +133,7 @@ def read_log(
             raise ValueError(
                 "the log says how many tokens were drafted, or has totals only; leave --drafted out"
             )
-        lengths = passes.heuristic_drafted
-        if length != HEURISTIC:
-            lengths = partial(np.full_like, fill_value=int(length))
-        table["drafted"] = table["accepted"].map(lengths)
+        table["drafted"] = passes.drafted_of(table["accepted"], length)
     if domains is not None:
         table["domain"] = table["prompt_id"].map(domains).fillna("")
     # runs that do not draft are left out
@@ -198,7 +184,7 @@ def _check(answers: pd.DataFrame) -> None:
                 "or holds several runs: keep one of them"
             )
         seen[key] = one.where
-        if one.domain not in (UNKNOWN, *spelled.values()):
+        if one.domain != UNKNOWN:
             check_domain(one.domain, spelled, one.where.strip(": "))
 
 

@@ -18,13 +18,13 @@ may report more accepted tokens than the answer has; `count_by_answer` cuts them
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from speclab import replay
-from speclab.plain import Array
 
 COLUMNS = ["prompt_id", "domain", "turn", "step", "start", "remaining"]
 COLUMNS += ["drafted", "accepted", "emitted"]
@@ -32,6 +32,7 @@ REQUEST = ["prompt_id", "domain"]  # a request; its turns count together
 MISSES, HITS = "misses", "hits"  # what an unknown position is taken for: the lower, the upper bound
 SUMS = ["blocks", "drafted", "accepted", "emitted"]
 LONGEST = 1_000  # tokens of a draft
+HEURISTIC = "heuristic"  # in place of a draft length: the schedule of transformers
 FIRST, MORE = 5, 2  # the heuristic schedule of transformers: 5 at first, 2 more after a success
 
 
@@ -222,13 +223,22 @@ def sums_without_order(passes: pd.DataFrame, gamma: int, unknown: str) -> pd.Dat
     return sums.drop(columns="tokens")
 
 
-def heuristic_drafted(accepted: Sequence[int]) -> Array:
-    """The draft length of each pass by the heuristic schedule of transformers, int [passes]: FIRST,
-    then MORE after a fully accepted draft, else one less (1 at least).
+def drafted_of(accepted: pd.Series, length: int | str) -> pd.Series:
+    """The draft lengths of each answer's passes: `length` each, or by `heuristic_drafted` if it is
+    HEURISTIC.
+    """
+    if length == HEURISTIC:
+        return accepted.map(heuristic_drafted)
+    return accepted.map(partial(np.full_like, fill_value=int(length)))
+
+
+def heuristic_drafted(accepted: Sequence[int]) -> list[int]:
+    """The draft length of each pass by the heuristic schedule of transformers: FIRST, then MORE
+    after a fully accepted draft, else one less (1 at least).
 
     ValueError if a pass accepts more than its draft would hold: the schedule was another one.
     """
-    drafted = np.empty(len(accepted), np.int64)
+    drafted = []
     length = FIRST
     for step, kept in enumerate(accepted):
         if kept > length:
@@ -236,6 +246,6 @@ def heuristic_drafted(accepted: Sequence[int]) -> Array:
                 f"pass {step} accepts {kept} tokens where the heuristic schedule drafts {length}: "
                 "the log was made with another schedule"
             )
-        drafted[step] = length
+        drafted.append(length)
         length = length + MORE if kept == length else max(length - 1, 1)
     return drafted
