@@ -35,10 +35,8 @@ def compared_lines(logs: Mapping[str, Log]) -> list[str]:
         )
     lines = [f"{len(table):,} prompts are in both logs: {first}, {second}, difference."]
     # each number of both logs from the same resampled prompts
-    deepest = DEEPEST
-    for log in logs.values():
-        deepest = min(deepest, 0 if log.passes is None else log.passes["accepted"].max())
-    for depth in range(deepest + 1):
+    known = [0 if log.passes is None else log.passes["accepted"].max() for log in logs.values()]
+    for depth in range(min(DEEPEST, *known) + 1):
         what, questions = f"accepted at depth {depth}, if all above were", {}
         for name, log in logs.items():
             frame, estimator = log.sums, PER_PASS

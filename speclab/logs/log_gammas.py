@@ -45,8 +45,6 @@ KNOWN, TRY = "known: highest lower bound", "to try: highest estimate"
 SLOWER = "significantly slower"
 OPEN, TIED = "undecided: bounds overlap", "no significant difference"
 TOO_FEW = "lower, too few requests"
-# columns of `bounds`
-BOUNDS = ["gamma", "least", "most", "estimate", "low", "least_high", "high", "verdict"]
 
 
 def why_no_bounds(log: pd.DataFrame | None, drafts: str = MODEL, temperature: float = 0.0) -> str:
@@ -129,7 +127,7 @@ def bounded_speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Dr
 
 
 def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
-    """One row per gamma: the columns BOUNDS, in the order of `speed` (of `bounded_speeds`).
+    """One row per gamma, in the order of `speed` (of `bounded_speeds`).
 
     least, most: the lower and the upper bound of the speed-up in the sample; estimate: between
     them. low, least_high: the interval of the lower bound; high: the upper end of the upper bound's
@@ -157,10 +155,19 @@ def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
     if guess[tried] >= (1 + WORTH) * least[0, known]:
         words[tried] = TRY
     words[known] = KNOWN
-    of_least = stats.bounds_of(least[1:], n_prompts)
-    high = stats.bounds_of(most[1:], n_prompts)[1]
-    columns = [gammas, least[0], most[0], guess, *of_least, high, words]
-    return pd.DataFrame(dict(zip(BOUNDS, columns, strict=True)))
+    low, least_high = stats.bounds_of(least[1:], n_prompts)
+    return pd.DataFrame(
+        {
+            "gamma": gammas,
+            "least": least[0],
+            "most": most[0],
+            "estimate": guess,
+            "low": low,
+            "least_high": least_high,
+            "high": stats.bounds_of(most[1:], n_prompts)[1],
+            "verdict": words,
+        }
+    )
 
 
 def known_and_tried(table: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

@@ -78,13 +78,10 @@ class SpecDecodeBench:
 
 def _texts_of(lines: list[Facts], domain: str) -> pd.DataFrame:
     """`SpecDecodeBench.texts` of a file, with its lists of entries by proposer."""
-    rows = []
-    for line in lines:
-        eagle, lookup = (np.array(line[name]["acc_len"]) for name in ("acc_eagle", "acc_ngram"))
-        ids = (np.array(line[f"{part}_token_ids"]) for part in ("prompt", "generated"))
-        rows.append((f"{domain}-{line['id']}", *ids, eagle, lookup))
-    columns = ["prompt_id", "prompt_token_ids", "generated_token_ids", EAGLE, LOOKUP]
-    texts = pd.DataFrame(rows, columns=columns).assign(domain=domain)
+    facts = pd.json_normalize(lines)
+    lists = ["prompt_token_ids", "generated_token_ids", "acc_eagle.acc_len", "acc_ngram.acc_len"]
+    texts = facts[lists].map(np.array).set_axis([*lists[:2], EAGLE, LOOKUP], axis=1)
+    texts = texts.assign(prompt_id=domain + "-" + facts["id"].astype(str), domain=domain)
     entries, tokens = texts[EAGLE].map(len), texts["generated_token_ids"].map(len)
     return texts.assign(
         same_length=entries == tokens, ran_away=np.maximum(entries, tokens) >= TEXT_LIMIT
