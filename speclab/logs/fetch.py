@@ -28,13 +28,13 @@ class Published:
     folder: Path
     again: str
 
-    def fetch(self, out: Path | str | None = None, base: str | None = None) -> list[Path]:
+    def fetch(self, out: Path | None = None, base: str | None = None) -> list[Path]:
         """Fetch the files into a folder; returns their paths.
 
         A file that is already right is kept. No file appears under its name before its digest is
         right. OSError: the folder cannot be made. ValueError: no network, not found, other bytes.
         """
-        folder = Path(out or self.folder)
+        folder = out or self.folder
         folder.mkdir(parents=True, exist_ok=True)
         address = (base or self.base).rstrip("/")
         paths = [folder / name for name in self.files]

@@ -463,13 +463,13 @@ def find_scrapes(text: str, names: str) -> Iterator[Found]:
         before = values[0] if len(values) > 1 else 0
         total[position[1] if position else name] += values[-1] - before
     for model, total in models.items():
-        if any(number < 0 for number in total.values()):
+        if min(total.values()) < 0:
             raise ValueError(
                 f"{names}: a counter fell, so the server began again between the scrapes"
             )
         if drafts := total["num_drafts"]:
-            positions = [place for place in map(str, range(LONGEST)) if place in total]
-            total["per_pos"] = [total[place] / drafts for place in positions]
+            places = map(str, range(LONGEST))
+            total["per_pos"] = [total[place] / drafts for place in places if place in total]
             yield Found("prometheus", total, names, part=model)
 
 
