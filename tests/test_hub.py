@@ -73,7 +73,7 @@ def test_an_error_of_the_hub_says_what_to_do(kind, monkeypatch):
         raise kind.__new__(kind)  # it has the parts of a hub's response
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refused)
-    for ask in (hub.snapshot, hub.config, hub.size, ModelFolder.fetched):
+    for ask in (hub.snapshot, hub.size, ModelFolder.fetched):
         with pytest.raises(hub.ModelsMissing, match=NAME) as caught:
             ask(ModelSpec(NAME, revision="main2"))
         for words in (kind.__name__, "'main2'", "`hf auth login`", "set SPECLAB_MODELS"):

@@ -3,12 +3,11 @@ line that says what to do.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from speclab.plain import Facts, ModelSpec, one_line, read_json
+from speclab.plain import ModelSpec, one_line
 
 READING = ("*.json", "*.model", "*.jinja", "*.txt")  # settings and tokenizer
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -23,27 +22,6 @@ class ModelsMissing(ValueError):
     """A model's weights are needed and not on this machine. The message says how to get them.
     `make reproduce` recognises this error by its name.
     """
-
-
-@contextmanager
-def answering(spec: ModelSpec) -> Iterator[None]:
-    """Turn errors of the hub, or of the network, into a message that says what to do."""
-    try:
-        yield
-    except Exception as error:  # the client has many kinds, and the network below it more
-        said = one_line(f"{type(error).__name__}: {error}")[:200]
-        raise ModelsMissing(
-            f"{spec.path} (revision {spec.revision!r}) is not complete on this machine, and the "
-            f"hub does not provide it ({said}); check the name and the revision, request "
-            "access on its page and run `hf auth login`, or put the model under a folder and set "
-            "SPECLAB_MODELS to that folder"
-        ) from error
-
-
-def config(spec: ModelSpec) -> Facts:
-    """The config.json of a model, downloaded without its other files."""
-    settings: Facts = read_json(snapshot(spec, ["config.json"]) / "config.json", MEND)
-    return settings
 
 
 def size(spec: ModelSpec) -> int:
@@ -77,5 +55,13 @@ def _download(spec: ModelSpec, patterns: Sequence[str], **options: Any) -> Any:
 
     check_name(spec.path)
     options |= {"allow_patterns": [*patterns], "ignore_patterns": "*/*"}
-    with answering(spec):
+    try:
         return snapshot_download(spec.path, revision=spec.revision, **options)
+    except Exception as error:  # the client has many kinds, and the network below it more
+        said = one_line(f"{type(error).__name__}: {error}")[:200]
+        raise ModelsMissing(
+            f"{spec.path} (revision {spec.revision!r}) is not complete on this machine, and the "
+            f"hub does not provide it ({said}); check the name and the revision, request "
+            "access on its page and run `hf auth login`, or put the model under a folder and set "
+            "SPECLAB_MODELS to that folder"
+        ) from error

@@ -1,6 +1,6 @@
 """Whether the kit can use a model, from its config.json alone. `load_model` asks before it reads or
-downloads weights; `doctor` and `plan` print the answer. The entry of config.json that is the reason
-is named. What config.json does not say shows when a model is loaded (`pairs.check_model`).
+downloads weights; `doctor` and `plan` print why not. The entry of config.json that is the reason is
+named. What config.json does not say shows when a model is loaded (`pairs.check_model`).
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ LAYERS = ("layer_types", "layers_block_type")  # entries that name the kind of e
 LIST = "notebooks/README.md lists those that work"
 
 
-def check_usable(config: Facts, context: int = 0) -> str:
-    """The architecture of a config.json and its positions, in words. ValueError if the kit cannot
-    use it, or not for texts of `context` tokens.
+def check_usable(config: Facts, context: int) -> None:
+    """ValueError if the kit cannot use the model of a config.json, or not for texts of `context`
+    tokens.
     """
     head = config.get("speculators_model_type")
     if head not in (None, EAGLE3):
@@ -45,22 +45,18 @@ def check_usable(config: Facts, context: int = 0) -> str:
             "weights and those packed by 'gptq'; use another form of this model"
         )
     settings = read_config(config.get(OF_HEAD, {}) if head else config)
-    name = f"{head} head"
     if not head:
         from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
         network = MODEL_FOR_CAUSAL_LM_MAPPING[type(settings)]
-        name = check_architecture(network, settings, bool(packing))
-    allowed = limits(settings)
-    for entry, most in allowed.items():
+        check_architecture(network, settings, bool(packing))
+    for entry, most in limits(settings).items():
         if most < context:
             raise ValueError(
                 f"{entry} in its config.json allows {most:,} positions, but {context:,} are needed "
                 "(max_prompt_tokens + max_new_tokens + depth); lower one of these, or use another "
                 "model"
             )
-    positions = [f"{most:,} positions ({entry})" for entry, most in allowed.items()]
-    return ", ".join([name, *positions])
 
 
 def read_config(config: Facts) -> Any:
@@ -85,15 +81,13 @@ def read_config(config: Facts) -> Any:
         raise ValueError(f"its config.json cannot be used ({said}); {MEND}") from None
 
 
-def check_architecture(network: Any, settings: Any, packed: bool = False) -> str:
-    """The name of a class of networks. ValueError if the kit cannot use it with these settings."""
+def check_architecture(network: Any, settings: Any, packed: bool = False) -> None:
+    """ValueError if the kit cannot use a class of networks with these settings."""
     if reason := next(_reasons(network, settings, packed), ""):
         raise ValueError(
             f"the kit cannot use {network.__name__} with this config.json: {reason}; use another "
             f"model ({LIST})"
         )
-    name: str = network.__name__
-    return name
 
 
 def _reasons(network: Any, config: Any, packed: bool) -> Iterator[str]:
