@@ -100,7 +100,7 @@ ctx.say(
 
 # %%
 both_specs = settings.target, settings.draft
-of_target, of_draft = (ModelFolder.fetched(spec, weights=False) for spec in both_specs)
+of_target, of_draft = (ModelFolder.fetched(spec) for spec in both_specs)
 tokenizer = of_target.tokenizer
 
 

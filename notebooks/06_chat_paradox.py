@@ -184,7 +184,7 @@ if has_others:
 # five prompts of every domain are left out.
 
 # %%
-tokenizer = ModelFolder.fetched(ctx.profile.target, weights=False).tokenizer
+tokenizer = ModelFolder.fetched(ctx.profile.target).tokenizer
 kinds = token_kinds.token_kinds(trace, pictures.strings_of(tokenizer)).astype(str)
 
 # how common a token is among the tokens of all other prompts

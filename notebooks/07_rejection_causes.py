@@ -51,7 +51,7 @@ ctx = notebook.start("07_rejection_causes", profile, overrides)
 text = Text.recorded(ctx.profile, "greedy")  # the target's own text, one row per position
 domains = stats.judged_domains(text.trace)  # domains with at least five prompts
 said = text.pair["draft"]["tokens_said"]  # size of the draft's vocabulary
-tokenizer = ModelFolder.fetched(ctx.profile.target, weights=False).tokenizer
+tokenizer = ModelFolder.fetched(ctx.profile.target).tokenizer
 strings = pictures.strings_of(tokenizer)  # the text of each token
 
 # %% [markdown]

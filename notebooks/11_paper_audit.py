@@ -235,7 +235,7 @@ def measured(of, text, sampled):
     at_0, at_1 = (accepted(one, of.tree) for one in (text, sampled))
     entropy = trace["target_entropy"]
     three_quarters = entropy.groupby(trace["domain"]).transform("quantile", 0.75)
-    strings = strings_of(ModelFolder.fetched(of.target, weights=False).tokenizer)
+    strings = strings_of(ModelFolder.fetched(of.target).tokenizer)
     return {
         "level small-draft": (each, trace, HIT),
         "gap": (gaps, trace, [HIT], ("chat", "math")),

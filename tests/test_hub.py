@@ -16,7 +16,7 @@ from huggingface_hub.utils import filter_repo_objects
 from speclab.__main__ import main
 from speclab.cli.doctor import answer, model
 from speclab.models import hub
-from speclab.models.folder import ModelFolder, cached
+from speclab.models.folder import ModelFolder
 from speclab.plain import ModelSpec
 from speclab.study.profiles import load_profile
 
@@ -38,11 +38,12 @@ def of_hub(tmp_path, monkeypatch, random_folders):
     (there / "original").mkdir()
     for name in UNWANTED:
         (there / name).write_bytes(b"{}")
-    monkeypatch.setattr("speclab.models.folder.cached", lambda *_: None)
     monkeypatch.setattr("speclab.study.runs.RUNS", tmp_path / "runs")
     monkeypatch.delenv("SPECLAB_MODELS", raising=False)
 
-    def snapshot_download(_name, allow_patterns, ignore_patterns, dry_run=False, **_):
+    def snapshot_download(_name, allow_patterns=None, ignore_patterns=None, dry_run=False, **_):
+        if not allow_patterns:  # it asks for what is in the cache
+            raise errors.LocalEntryNotFoundError("none")
         names = [path.relative_to(there).as_posix() for path in there.rglob("*.*")]
         patterns = {"allow_patterns": allow_patterns, "ignore_patterns": ignore_patterns}
         names = [*filter_repo_objects(names, **patterns)]
@@ -69,10 +70,9 @@ def of_hub(tmp_path, monkeypatch, random_folders):
     ],
 )
 def test_an_error_of_the_hub_says_what_to_do(kind, monkeypatch):
-    def refused(*_, **__):
-        raise kind.__new__(kind)  # it has the parts of a hub's response
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", refused)
+    error = kind.__new__(kind)  # it has the parts of a hub's response
+    monkeypatch.setattr(ModelFolder, "here", lambda _: None)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=error))
     for ask in (hub.snapshot, hub.size, ModelFolder.fetched):
         with pytest.raises(hub.ModelsMissing, match=NAME) as caught:
             ask(ModelSpec(NAME, revision="main2"))
@@ -121,14 +121,14 @@ def test_a_model_is_in_the_cache_though_files_that_nobody_fetched_are_not(tmp_pa
     """huggingface_hub 2.4 considers a folder without README.md incomplete, and gives its path."""
     incomplete, nowhere = (errors.LocalEntryNotFoundError("none") for _ in range(2))
     incomplete.snapshot_path = str(tmp_path)
-    for error, place in ((incomplete, tmp_path), (nowhere, None)):
+    for error, folder in ((incomplete, ModelFolder(tmp_path)), (nowhere, None)):
         monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=error))
-        assert cached(NAME, None) == place
+        assert ModelFolder.here(ModelSpec(NAME)) == folder
 
 
 def test_a_stopped_download_is_no_whole_model(tmp_path, random_folders, monkeypatch):
     folder = shutil.copytree(random_folders[0], tmp_path / "part")
-    monkeypatch.setattr("speclab.models.folder.cached", lambda *_: folder)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: folder)
     assert ModelFolder.whole(ModelSpec(NAME)).path == folder
     (folder / "model.safetensors").rename(folder / "model-1.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps(INDEX))

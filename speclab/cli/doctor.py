@@ -108,7 +108,7 @@ def shared_tokens(profile: Profile) -> str:
     """Which tokens can the draft propose? Tokenizers and settings say it."""
     from speclab.models.vocabularies import spelling_of
 
-    target, draft = (ModelFolder.fetched(getattr(profile, m), weights=False) for m in MODELS)
+    target, draft = (ModelFolder.fetched(getattr(profile, m)) for m in MODELS)
     if draft.is_head:
         return "a trained head has its target's"
     size, own = target.text.vocab_size, draft.text.vocab_size

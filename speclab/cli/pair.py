@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from speclab.models.folder import AGAIN, ModelFolder
+from speclab.models.hub import EVERYTHING
 from speclab.plain import Facts, notice, sha256_of
 from speclab.study import runs
 from speclab.study.profiles import Profile
@@ -34,7 +35,7 @@ def fetch_pair(profile: Profile) -> list[Path]:
         if not (ModelFolder.local(spec) or ModelFolder.whole(spec)):
             check_spec(spec, which=which)
             away.append(spec)
-    return [ModelFolder.fetched(spec).path for spec in away]
+    return [ModelFolder.fetched(spec, EVERYTHING).path for spec in away]
 
 
 def missing(profile: Profile) -> list[Path]:

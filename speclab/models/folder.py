@@ -6,7 +6,7 @@ are read without loading a model.
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -69,8 +69,13 @@ class ModelFolder:
         """
         if folder := cls.local(spec):
             return folder
-        snapshot = cached(spec.path, spec.revision)
-        return cls(snapshot) if snapshot else None
+        from huggingface_hub import errors, snapshot_download
+
+        try:
+            place = snapshot_download(spec.path, revision=spec.revision, local_files_only=True)
+        except (errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
+            place = getattr(error, "snapshot_path", None)  # some files are missing, as README.md
+        return cls(Path(place)) if place else None
 
     @classmethod
     def whole(cls, spec: ModelSpec) -> "ModelFolder | None":
@@ -79,11 +84,10 @@ class ModelFolder:
         return folder if folder and folder.has_weights else None
 
     @classmethod
-    def fetched(cls, spec: ModelSpec, weights: bool = True) -> "ModelFolder":
-        """The folder of a model, downloaded from the hub if needed (ModelsMissing if that fails);
-        without `weights`, settings and tokenizer only.
+    def fetched(cls, spec: ModelSpec, patterns: Sequence[str] = READING) -> "ModelFolder":
+        """The folder of a model. If it is not on this machine, the files of these patterns are
+        downloaded from the hub: settings and tokenizer, or EVERYTHING. ModelsMissing if that fails.
         """
-        patterns = EVERYTHING if weights else READING
         return cls.local(spec) or cls.whole(spec) or cls(hub.snapshot(spec, patterns))
 
     # ---- what it holds
@@ -225,7 +229,7 @@ class ModelFolder:
 
     def with_weights(self, spec: ModelSpec) -> "ModelFolder":
         """The folder with its weights, downloaded if needed. ValueError as in `shapes`."""
-        folder = self if self.has_weights else ModelFolder.fetched(spec)
+        folder = self if self.has_weights else ModelFolder.fetched(spec, EVERYTHING)
         folder.check()
         return folder
 
@@ -336,18 +340,6 @@ def check_torchvision() -> None:
         ) from None
 
 
-def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
-    """Where a model or data set is in the hub's cache, complete or in part; None if nowhere."""
-    from huggingface_hub import errors, snapshot_download
-
-    wanted = {"revision": revision, "repo_type": kind, "local_files_only": True}
-    try:
-        return Path(snapshot_download(name, **wanted))
-    except (errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
-        part = getattr(error, "snapshot_path", None)  # some files are missing, as README.md
-        return Path(part) if part else None
-
-
 def tensor_shapes(file: Path, do: str = MEND) -> dict[str, list[int]]:
     """The shape of each tensor of a safetensors file, by name. ValueError for a damaged file, whose
     header states its length.
@@ -387,4 +379,4 @@ def model_digest(spec: ModelSpec, fetch: bool = True) -> str:
         return revision
     if folder is None and not fetch:
         return ""
-    return (folder or ModelFolder.fetched(spec)).digest
+    return (folder or ModelFolder.fetched(spec, EVERYTHING)).digest

@@ -114,7 +114,7 @@ def check_spec(spec: ModelSpec, context: int = 0, which: str = "model") -> Model
     """The folder of a model, without weights yet. ValueError if its config.json says that it cannot
     be used, or not for texts of `context` tokens.
     """
-    folder = ModelFolder.fetched(spec, weights=False)
+    folder = ModelFolder.fetched(spec)
     try:
         if folder.is_head and which != "draft":
             raise ValueError(

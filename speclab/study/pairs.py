@@ -17,7 +17,7 @@ def load_pair(profile: Profile) -> "Pair":
     """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
     from speclab.models.pairs import load_both
 
-    folder = ModelFolder.fetched(profile.target, weights=False)
+    folder = ModelFolder.fetched(profile.target)
     say_left_out(profile.target.path, folder.left_out(profile.temperature > 0))
     specs = profile.target, profile.draft
     return load_both(*specs, profile.positions, profile.max_packed_tokens)

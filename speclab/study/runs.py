@@ -383,7 +383,7 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     the target's texts, `prompts_cut`, the number of prompts that are cut, and `left_out`
     (`ModelFolder`).
     """
-    folder = ModelFolder.fetched(profile.target, weights=False)
+    folder = ModelFolder.fetched(profile.target)
     limits = profile.max_prompt_tokens, profile.template, profile.truncate
     given = profile.system, profile.template_arguments
     asked = folder.stamps, tuple(prompts), limits, str(given)  # a dict has no hash
