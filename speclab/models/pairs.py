@@ -33,15 +33,16 @@ PACKED = 2048  # tokens that a pass adds at most, unless a profile says otherwis
 FEW = 1000  # common tokens of two vocabularies, which is said (Qwen2.5 and SmolLM2: 39,237)
 
 
-def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int = PACKED) -> Pair:
-    """A target and a draft, checked, cut to their shared ids, with the target's tokenizer. context,
-    packed: as in `load_model`.
+def load_both(target: ModelSpec, draft: ModelSpec, context: int, packed: int) -> Pair:
+    """A target and a draft, checked, cut to their shared ids, with the target's tokenizer. context:
+    the longest prompt plus continuation; packed: the most tokens that a pass adds to it.
     """
     folder = check_spec(target, context, "target")  # both before either is loaded
     of_draft = check_spec(draft, context, "draft")
     folder = folder.with_weights(target)
     of_draft = of_draft.with_weights(draft)
-    first = _load(target, folder, context, packed)
+    slots = context + packed
+    first = _load(target, folder, slots)
     tokenizers = folder.tokenizer, None if of_draft.is_head else of_draft.tokenizer
     stops = folder.stop_ids(tokenizers[0])
     if of_draft.is_head:
@@ -49,7 +50,7 @@ def load_both(target: ModelSpec, draft: ModelSpec, context: int = 0, packed: int
         second: Network = head.load_head(of_draft, first, dtype)
         check_head(second)
     else:
-        second = _load(draft, of_draft, context, packed)
+        second = _load(draft, of_draft, slots)
     facts = {"target": model_facts(target, first), "draft": model_facts(draft, second)}
     return _paired((first, second), facts, tokenizers, stops)
 
@@ -128,16 +129,14 @@ def check_spec(spec: ModelSpec, context: int = 0, which: str = "model") -> Model
     return folder
 
 
-def load_model(spec: ModelSpec, context: int = 0, packed: int = PACKED) -> Network:
-    """A network with its full vocabulary. context: the longest prompt plus continuation.
-    packed: the most tokens that a pass adds to it.
-    """
+def load_model(spec: ModelSpec, context: int = 0) -> Network:
+    """A network with its full vocabulary. context: the longest prompt plus continuation."""
     folder = check_spec(spec, context).with_weights(spec)
-    return _load(spec, folder, context, packed)
+    return _load(spec, folder, context + PACKED)
 
 
-def _load(spec: ModelSpec, folder: ModelFolder, context: int, packed: int) -> Network:
-    """The network in a folder with weights."""
+def _load(spec: ModelSpec, folder: ModelFolder, slots: int) -> Network:
+    """The network in a folder with weights. slots: as in `check_model`."""
     device = device_of(spec)
     dtype = getattr(torch, spec.dtype_on(device.type))
     # float32 doubles weights of 16 bits, and on a CPU `Projection` keeps a second layout
@@ -159,19 +158,12 @@ def _load(spec: ModelSpec, folder: ModelFolder, context: int, packed: int) -> Ne
             network, wrong = _load_plain(folder, dtype, device)
         network = network.eval().requires_grad_(False)
     folder.refuse(wrong)
-    return model_of(network, folder, dtype, context, packed)
+    return model_of(network, folder, slots)
 
 
-def model_of(
-    network: Any,
-    folder: ModelFolder | None = None,
-    dtype: torch.dtype | None = None,
-    context: int = 0,
-    packed: int = PACKED,
-) -> Network:
-    """A causal network of transformers as a Network, after `check_model`.
-
-    folder: where it was loaded from, if it was. dtype: of its activations (default: its weights').
+def model_of(network: Any, folder: ModelFolder | None = None, slots: int = PACKED) -> Network:
+    """A causal network of transformers as a Network, after `check_model` for this many slots.
+    folder: where it was loaded from, if it was.
     """
     # the output layer with fixed weights, in the kit's faster form if there is one
     own = head = network.get_output_embeddings()
@@ -187,13 +179,13 @@ def model_of(
         body=LeanBody(network) if is_supported(network) else network.get_decoder(),
         head=head,
         vocab=own.out_features,
-        dtype=dtype or network.dtype,
+        dtype=network.dtype,
         device=network.device,
         kernel="+".join(sorted(linear - {"Linear"} or linear)),
         network=network,
         folder=folder,
     )
-    check_model(model, context, packed)
+    check_model(model, slots)
     return model
 
 
@@ -292,9 +284,9 @@ def _load_plain(
 
 
 @torch.inference_mode()
-def check_model(model: Network, context: int = 0, packed: int = PACKED) -> None:
-    """ValueError unless a packed tree scores as the whole network does along its paths, for texts
-    of `context` tokens and passes that add `packed` tokens.
+def check_model(model: Network, slots: int) -> None:
+    """ValueError unless a packed tree scores as the whole network does along its paths. slots: the
+    most tokens of a text and of the pass that follows it, together.
     """
     root, left, right = probe_tokens(model)
     network = model.network
@@ -312,7 +304,7 @@ def check_model(model: Network, context: int = 0, packed: int = PACKED) -> None:
     # the same paths as a packed tree over a cached root, with more leaves than attention sees at
     # once, each of which sees the root and itself
     windows = [size for entry, size in limits(model.config).items() if WINDOW.search(entry)]
-    widest = max([size for size in windows if size < context + packed], default=0)
+    widest = max([size for size in windows if size < slots], default=0)
     many = 1 + widest // 2
     leaves = torch.tensor([many * [left, right]])
     sees = over_trunk(1, torch.eye(2 * many, dtype=torch.bool))

@@ -2,7 +2,8 @@
 synchronisation and swapped orders.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -15,8 +16,7 @@ from torch import Tensor
 
 from speclab.cost import Costs, disturbed
 from speclab.decode import decode_prompt, prefill
-from speclab.model import KVCache, LanguageModel, Pair, over_trunk
-from speclab.models.model import timed
+from speclab.model import KVCache, LanguageModel, Pair, over_trunk, wait_for
 from speclab.plain import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, rank_key
 from speclab.shapes import NO_DRAFT, Shape
@@ -24,6 +24,15 @@ from speclab.stats import RESAMPLES, bounds_of, resampling_of
 
 GREEDY, PLAIN = Sampling(), "plain"
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
+
+
+def timed(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds that `work` takes, with the device's queue empty before and after."""
+    wait_for(device)
+    began = time.perf_counter()
+    work()
+    wait_for(device)
+    return time.perf_counter() - began
 
 
 def _pass(model: LanguageModel, cache: KVCache, tokens: Tensor) -> None:
