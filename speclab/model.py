@@ -104,7 +104,7 @@ class LanguageModel:
     forward passes so far. taps: numbers of the layers after which a trained head reads the hidden
     states (0: the embedding); by_start: whether its distributions depend on where the block began,
     as a head's do; features: those of the last pass, [batch, n, taps x d]. alone: whether it reads
-    one text at a time.
+    one text at a time. kept: the ids that a trimmed head can output, ascending [K]; None: all.
     """
 
     vocab: int
@@ -117,11 +117,7 @@ class LanguageModel:
     features: Tensor | None = None
     by_start: bool = False
     alone: bool = False
-
-    @property
-    def kept(self) -> Tensor | None:
-        """The ids that a trimmed head can output, ascending [K]; None: all."""
-        return None
+    kept: Tensor | None = None
 
     @property
     def tokens_said(self) -> int:

@@ -88,6 +88,7 @@ def toy_pair(noise=1.0, stop=9, kept=None):
     draft = toy_model(1, noise)
     if kept is not None:
         draft.head = TrimmedToyHead(draft.head, kept)
+        draft.kept = draft.head.kept
     return Pair(toy_model(), draft, None, frozenset({stop}), {})
 
 

@@ -72,7 +72,7 @@ class ModelFolder:
         from huggingface_hub import errors, snapshot_download
 
         try:
-            place = snapshot_download(spec.path, revision=spec.revision, local_files_only=True)
+            place: Any = snapshot_download(spec.path, revision=spec.revision, local_files_only=True)
         except (errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
             place = getattr(error, "snapshot_path", None)  # some files are missing, as README.md
         return cls(Path(place)) if place else None

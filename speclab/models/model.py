@@ -6,8 +6,6 @@ the GPU's queue.
 """
 
 import re
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
 
-from speclab.model import KVCache, LanguageModel, wait_for
+from speclab.model import KVCache, LanguageModel
 
 if TYPE_CHECKING:
     from speclab.models.folder import ModelFolder
@@ -25,31 +23,24 @@ WINDOW = re.compile(r"(window|window_size|chunk_size)$")
 BEFORE_LONG = "original_max_position_embeddings"
 
 
-def _laid_out(weight: Tensor) -> Tensor | None:
-    """A copy of a float32 weight on a CPU in oneDNN's fastest layout; None without that library.
-    (torch has these functions for compiled models, hence the underscores.)
-    """
-    known = torch.backends.mkldnn.is_available()
-    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not known:
-        return None
-    return torch.ops.mkldnn._reorder_linear_weight(weight.detach())
-
-
 class Projection:
     """x [..., in] times weight [out, in], plus bias, as torch's `linear`, for fixed weights; on a
     CPU several times as fast for the few tokens of a decoding step.
 
-    On a CPU it keeps a copy of the weights in oneDNN's layout, for three rows and more. One or two
-    rows go through MKL as `weight @ x.T` (with at least two columns, because one column takes
+    On a CPU it keeps a copy of float32 weights in oneDNN's layout, for three rows and more. One or
+    two rows go through MKL as `weight @ x.T` (with at least two columns, because one column takes
     longer). oneDNN prepares for each new number of rows; therefore many rows are padded to a
-    multiple of STEP.
+    multiple of STEP. (torch has oneDNN's functions for compiled models, hence their underscores.)
     """
 
     STEP = 32
+    _copy: Tensor | None = None
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         self.weight, self.bias = weight, bias
-        self._copy = _laid_out(weight)
+        is_plain = weight.device.type == "cpu" and weight.dtype == torch.float32
+        if is_plain and torch.backends.mkldnn.is_available():
+            self._copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._copy is None or x.dtype != torch.float32:
@@ -80,8 +71,6 @@ def limits(config: Any) -> dict[str, int]:
     An attention window is one, because no tree's mask follows it. With longrope it is the tokens
     before its angles change, because cached keys have the earlier angles.
     """
-    if config is None:
-        return {}
     settings = config.get_text_config(decoder=True)
     found = {"max_position_embeddings": getattr(settings, "max_position_embeddings", None)}
     found |= {name: most for name, most in vars(settings).items() if WINDOW.search(name)}
@@ -114,8 +103,10 @@ class Network(LanguageModel):
 
     def __post_init__(self):
         self.device = torch.device(self.device)
+        self.kept = getattr(self.head, "kept", None)
         self.quantised = self.folder is not None and self.folder.quantised
-        self.positions = min(limits(self.config).values(), default=self.positions)
+        if self.network:
+            self.positions = min(limits(self.config).values(), default=self.positions)
 
     @property
     def computes(self) -> torch.dtype:
@@ -127,14 +118,9 @@ class Network(LanguageModel):
         return self.dtype
 
     @property
-    def kept(self) -> Tensor | None:
-        """The ids of a trimmed head (`LanguageModel.kept`)."""
-        return getattr(self.head, "kept", None)
-
-    @property
     def config(self) -> Any:
-        """The settings of its text network, or None."""
-        return self.network.config.get_text_config() if self.network else None
+        """The settings of its text network."""
+        return self.network.config.get_text_config()
 
     @torch.inference_mode()
     def forward(
@@ -190,12 +176,3 @@ class Network(LanguageModel):
         if self.kept is None:
             return self.logits(hidden)
         return self.head.kept_logits(hidden).float()
-
-
-def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds that `work` takes, with the device's queue empty before and after."""
-    wait_for(device)
-    began = time.perf_counter()
-    work()
-    wait_for(device)
-    return time.perf_counter() - began

@@ -13,27 +13,23 @@ import torch
 from torch import Tensor
 
 from speclab.model import KVCache, LanguageModel
+from speclab.models.model import Network
 from speclab.models.vocabularies import Spelling
 
 
-class TranslatedCache:
-    """The draft's cache, counted in the target's tokens. sizes: how many of its own tokens each of
-    the target's has.
+class TranslatedCache(KVCache):
+    """The draft's cache, counted in the target's tokens: `own` has keys and values. sizes: how many
+    of its own tokens each of the target's has.
     """
 
     def __init__(self, own: KVCache):
+        super().__init__()
         self.own = own
         self.sizes: list[int] = []
 
-    @property
-    def length(self) -> int:
-        """Committed tokens of the target."""
-        return len(self.sizes)
-
     def crop(self, length: int) -> None:
         """Forget everything from `length` on."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"crop to {length}: the cache holds {self.length} tokens")
+        super().crop(length)
         self.sizes = self.sizes[:length]
         self.own.crop(sum(self.sizes))
 
@@ -43,9 +39,7 @@ class TranslatedCache:
         slots = [slot for one in index for slot in range(ends[one], ends[one + 1])]
         self.own.keep(ends[start], slots)
         self.sizes = self.sizes[:start] + [self.sizes[one] for one in index]
-
-    def take(self, features: Tensor) -> None:
-        """It is no head and takes no features."""
+        self.length = len(self.sizes)
 
 
 class TranslatedModel(LanguageModel):
@@ -57,23 +51,18 @@ class TranslatedModel(LanguageModel):
 
     alone = True
 
-    def __init__(self, inner: LanguageModel, spelled: Spelling, common: dict[int, int]):
+    def __init__(self, inner: Network, spelled: Spelling, common: dict[int, int]):
         self.inner = inner
         self.spelled = spelled
         self.vocab = len(spelled)
         self.dtype = inner.dtype
         self.device = inner.device
-        self.folder = getattr(inner, "folder", None)  # where it was loaded from, if it was
+        self.folder = inner.folder
         self.positions = inner.positions
         self.quantised = inner.quantised
         places = sorted(common)
-        self.common = torch.tensor(places, device=self.device)
+        self.kept = torch.tensor(places, device=self.device)
         self.own = torch.tensor([common[place] for place in places], device=self.device)
-
-    @property
-    def kept(self) -> Tensor:
-        """The target's ids of the common tokens."""
-        return self.common
 
     def cache(self, capacity: int = 256) -> Any:
         """An empty cache."""
@@ -102,6 +91,7 @@ class TranslatedModel(LanguageModel):
             places = wide.sum(1) - 1
         states = self.inner.forward(own, cache.own, places, wide)
         cache.sizes = cache.sizes + sizes
+        cache.length = len(cache.sizes)
         self.passes += 1
         ends = torch.tensor(sizes, device=states.device).cumsum(0) - 1
         return states[:, ends]
@@ -117,7 +107,7 @@ class TranslatedModel(LanguageModel):
         said = self.kept_logits(hidden)
         shape = *said.shape[:-1], self.vocab
         logits = said.new_full(shape, -torch.inf)
-        return logits.index_copy_(-1, self.common, said)
+        return logits.index_copy_(-1, self.kept, said)
 
 
 def _widened(visible: Tensor, before: Sequence[int], sizes: Sequence[int]) -> Tensor:
