@@ -234,7 +234,7 @@ def make_mirror(root):
         ],
     }
     for domain, hub_set in (PAPER_SETS | {"mt-bench": MT_BENCH}).items():
-        folder = root / hub_set.name
+        folder = root / hub_set.hub
         folder.mkdir(parents=True)
         write_rows(folder / "rows.jsonl", rows[domain])
         head = (

@@ -119,7 +119,7 @@ def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> Iterator[PlannedR
     if it is nowhere, why it cannot be recorded, by a config.json on this machine, or by a chat
     template that the tokenizer does not have. ValueError if the prompts cannot be read otherwise.
     """
-    from speclab.study.pairs import check_pair
+    from speclab.models.pairs import check_spec
 
     readers: dict[str, list[str]] = {}
     for notebook in notebooks:
@@ -140,7 +140,8 @@ def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> Iterator[PlannedR
             for path in away:
                 hub.check_name(path)
             if needed and not away:
-                check_pair(asked)
+                for name in MODELS:
+                    check_spec(getattr(asked, name), asked.positions, name)
         except ValueError as error:
             refused = str(error)
         yield PlannedRun(kind, tokens, numbers, here, refused)

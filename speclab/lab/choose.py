@@ -35,6 +35,7 @@ from speclab.stats import (
 from speclab.tree import LIMITS, PLAIN, Tree, chain, check_limit
 
 PLAIN_SETTING = "plain"  # drafts nothing, with the tree `speclab.tree.PLAIN`
+LONGEST = 8  # the largest gamma of `best_gamma`
 UNKNOWN = "unknown"  # the label of a prompt whose domain is not known
 PROMPT = ["prompt_id", "domain"]
 SUMS = ["emitted", "cost", "target_passes", "draft_passes"]
@@ -103,11 +104,10 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
     for depth, branches in product((2, 3, 4), (2, 3)):
         sizes = range(branches, budget + 1)
         names += [f"tree:{depth},{branches},{nodes}" for nodes in sizes]
-    different: dict[tuple, tuple[str, Tree]] = {}
+    different: dict[str, tuple[str, Tree]] = {}
     for name in names:
         tree = parse_shape(name).tree
-        form = (*tree.parent, *tree.rank)
-        different.setdefault(form, (name, tree))
+        different.setdefault(str(tree.paths), (name, tree))
     return dict(different.values())
 
 
@@ -263,13 +263,11 @@ def prompt_costs(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Pro
 def best_setting(by_prompt: PromptCosts, n: int = RESAMPLES) -> pd.DataFrame:
     """`how_sure` of the settings. The domain `pooled` means one setting for all prompts."""
     prompts = resampling_of(by_prompt.prompts, n)
-    sums = []  # of tokens and of costs, by domain and over all domains
-    for columns in (by_prompt.prompts[["emitted"]].to_numpy(), by_prompt.cost):
-        by_domain = prompts.resampled(prompts.totals(columns))
-        whole = by_domain.sum(axis=1, keepdims=True)
-        sums.append(np.concatenate([by_domain, whole], axis=1))
-    speedup = sums[0] / sums[1]
-    return how_sure(speedup, by_prompt.settings, prompts)
+    emitted = by_prompt.prompts[["emitted"]].to_numpy()
+    columns = np.hstack([np.broadcast_to(emitted, by_prompt.cost.shape), by_prompt.cost])
+    speedups = across(quotient, prompts.resampled(prompts.totals(columns)))
+    without_mean = np.delete(speedups, -2, axis=1)
+    return how_sure(without_mean, by_prompt.settings, prompts)
 
 
 def choose_for_all(frame: pd.DataFrame) -> pd.DataFrame:
@@ -281,18 +279,18 @@ def choose_for_all(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_gamma(
-    trace: pd.DataFrame, costs: Costs, rule: str, max_new_tokens: int | None, longest: int = 8
+    trace: pd.DataFrame, costs: Costs, rule: str, max_new_tokens: int | None
 ) -> tuple[int, str]:
     """One gamma for all prompts, and sentences that explain it with intervals. It is the smallest
     gamma (0: plain) that is not significantly slower than the `fastest` of plain and the chains up
-    to `longest`.
+    to LONGEST.
 
     Arguments as in `block_counts`. If a domain has fewer than 5 prompts, all prompts are resampled
     together. If there are fewer than 5 prompts in all, it is the fastest gamma.
     """
     trace = choose_for_all(trace)
     settings = {PLAIN_SETTING: PLAIN}
-    for gamma in range(1, longest + 1):
+    for gamma in range(1, LONGEST + 1):
         settings[f"chain:{gamma}"] = chain(gamma)
     counted = block_counts(trace, settings, rule, max_new_tokens)
     table = best_setting(prompt_costs(counted, settings, costs))
@@ -307,7 +305,7 @@ def best_gamma(
     gamma = int(good.index[0])
     speedups = Estimates(good).in_units("x").listed("setting")
     return gamma, (
-        f"Use gamma = {gamma}. Of 0 (plain) to {longest} it is {why}. Predicted speed-up of all "
+        f"Use gamma = {gamma}. Of 0 (plain) to {LONGEST} it is {why}. Predicted speed-up of all "
         f"such gammas: {speedups}."
     )
 

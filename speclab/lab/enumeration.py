@@ -12,6 +12,7 @@ after every prefix.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import permutations, product
 
@@ -26,6 +27,7 @@ KINDS = ("random", "p = q", "disjoint", "zeros", "p one-hot", "cut")
 VOCAB, SEEDS = 4, 4  # of the models of `distance_of`: their tokens; models of each of KINDS
 
 
+@dataclass
 class World:
     """Random p and q after any prefix (a tuple of tokens), from a seed, float64 [vocab].
 
@@ -34,9 +36,11 @@ class World:
     "p one-hot" the target is sure, and "cut" cuts both as min-p does.
     """
 
-    def __init__(self, seed: int, vocab: int = 3, concentration: float = 0.7, kind: str = "random"):
-        self.seed, self.vocab, self.concentration, self.kind = seed, vocab, concentration, kind
-        self.rows: dict[tuple, Array] = {}
+    seed: int
+    vocab: int = 3
+    concentration: float = 0.7
+    kind: str = "random"
+    rows: dict[tuple, Array] = field(default_factory=dict)
 
     def _row(self, which: int, prefix: tuple) -> Array:
         rng = np.random.default_rng([self.seed, which, len(prefix), *prefix])
@@ -146,8 +150,7 @@ def likelihood(tokens: tuple, world: World, start: int = 0) -> float:
 
 def target_joint(world: World, count: int) -> Array:
     """The target's own joint distribution of the first `count` tokens."""
-    whole = product(range(world.vocab), repeat=count)
-    return np.array([likelihood(tokens, world) for tokens in whole]).reshape((world.vocab,) * count)
+    return first_tokens({(): 1.0}, world, count)
 
 
 # ---- the rules of the kit ------------------------------------------------------------------------

@@ -37,13 +37,16 @@ def differences(
     rows = []
     for (a, first), (b, second) in combinations(enumerate(prompts.domains), 2):
         difference = resampled[:, a] - resampled[:, b]
-        both = totals[np.isin(prompts.domain, [a, b])]
+        is_here = np.isin(prompts.domain, [a, b])
+        both = totals[is_here]
         size = prompts.sizes[first]
-        is_first = prompts.domain[np.isin(prompts.domain, [a, b])] == a
+        is_first = prompts.domain[is_here] == a
         observed = _studentised(is_first[None], both, estimator)[0]
         permuted = []
-        for count in _portions(n, len(both)):
-            order = rng.random((count, len(both))).argsort(axis=1)
+        most = max(1, AT_ONCE // len(both))
+        for start in range(0, n, most):
+            shape = min(most, n - start), len(both)
+            order = rng.random(shape).argsort(axis=1)
             permuted.append(_studentised(order < size, both, estimator))
         fewest = min(size, prompts.sizes[second])
         bounds = bounds_of(difference[1:], fewest)
@@ -59,12 +62,6 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     if len(p_values) == 1:  # statsmodels collects garbage at every call: 0.1 s
         return np.array(p_values)
     return multipletests(p_values, method="holm")[1]
-
-
-def _portions(n: int, prompts: int) -> list[int]:
-    """How many of n permutations of these prompts are computed at once, until all are."""
-    most = max(1, AT_ONCE // prompts)
-    return [min(most, n - start) for start in range(0, n, most)]
 
 
 def _studentised(is_first: np.ndarray, totals: np.ndarray, estimator: Estimator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The required form of a run's manifest and tables: SCHEMAS, `Manifest`, `check_table`.
+"""The required form of a run's manifest and tables: `Manifest`, SCHEMAS, `schema_of`.
 
 Checksums show that the tables are those that were recorded, so only their columns and the number of
 their rows are compared.
@@ -101,13 +101,3 @@ def schema_of(name: str, columns: Collection[str]) -> pa.Schema:
     if name == "trace" and {*OF_BLOCKS} & {*columns}:
         return pa.schema(TRACE | OF_BLOCKS, META)
     return SCHEMAS[name]
-
-
-def check_table(name: str, table: pa.Table, manifest: Facts) -> None:
-    """ValueError unless a table has the columns of SCHEMAS and the manifest's number of rows."""
-    wanted, rows = schema_of(name, table.schema.names), manifest["rows"][name]
-    if not table.schema.equals(wanted) or table.num_rows != rows:
-        raise ValueError(
-            f"it has the columns {table.schema.names} and {table.num_rows} rows, instead of "
-            f"{wanted.names} with the kit's types and {rows} rows"
-        )

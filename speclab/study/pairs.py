@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from speclab.models.folder import GENERATION, ModelFolder
 from speclab.plain import Facts, brief, say_once
-from speclab.study.profiles import MODELS, Profile
+from speclab.study.profiles import Profile
 
 if TYPE_CHECKING:
     from speclab.model import Pair
@@ -31,11 +31,3 @@ def say_left_out(target: str, left_out: Facts) -> None:
             f"{target}: its {GENERATION} asks for {values}, which the kit leaves out; the texts "
             "follow the model's own distribution"
         )
-
-
-def check_pair(profile: Profile) -> None:
-    """`check_spec` of both models of a profile."""
-    from speclab.models.pairs import check_spec
-
-    for which in MODELS:
-        check_spec(getattr(profile, which), profile.positions, which)

@@ -111,7 +111,7 @@ class Profile:
     notes: Notes = dataclasses.field(default_factory=Notes, compare=False)
 
     def __post_init__(self) -> None:
-        static_tree(self.depth, self.branches, self.budget)  # an error says what is too large
+        _ = self.tree  # an error says what is too large
         if self.template == "none" and (self.system is not None or self.template_arguments):
             raise ValueError(
                 "template='none': system and template_arguments need a chat template; set "
@@ -205,15 +205,25 @@ def load_profile(name: str | Path, overrides: Facts | str | None = None) -> Prof
         raise ValueError(f"profile={str(name)!r}: {allowed} or a YAML file")
     written = read_yaml(path, f"correct it; {FOLDER.name}/reference.yaml is an example", dict)
     values = {"name": path.stem, "notes": {}} | written
-    values |= {model: _settings(values.get(model)) for model in MODELS}
     try:  # papermill makes a text of `-p overrides '{…}'`
         changes = parse_yaml(overrides) if isinstance(overrides, str) else overrides or {}
-        _change(values, dict(**changes))
+        changes = dict(**changes)
     except (TypeError, ValueError):
         raise ValueError(
             f"overrides={brief(overrides)}: write names with values, as "
             '{"prompts_per_domain": 10}'
         ) from None
+    # overrides win: `dtype`, `device` and `backend` over every model, `target.device` over these
+    of_all: Facts = {}
+    of_model: dict[str, Facts] = {model: {} for model in MODELS}
+    for key, value in changes.items():
+        model, _, inner = key.rpartition(".")
+        if model in of_model:
+            of_model[model][inner] = value
+        elif key in OF_ALL:
+            of_all[key] = value
+        else:
+            values[key] = value
     # names of files and folders become their places
     place = partial(_place, path.parent)
     for key in {"prompts", "traces"} & values.keys():
@@ -222,12 +232,18 @@ def load_profile(name: str | Path, overrides: Facts | str | None = None) -> Prof
         values["other_prompts"] = [*map(place, values["other_prompts"])]
     if isinstance(values.get("prompts"), dict):
         values["prompts"] = checked(HubPrompts, values["prompts"], f"{path.name}: prompts")
-    for model in MODELS:
-        values[model] = _spec(path, values[model], model)
+
+    def spec(key: str, model: Any, own: Facts) -> ModelSpec:
+        """A model of the YAML file, changed and checked; a plain path means {path: …}."""
+        settings = (model if isinstance(model, dict) else {"path": model}) | of_all | own
+        if "path" in settings:
+            settings["path"] = place(settings["path"])
+        return checked(ModelSpec, settings, f"{path.name}: {key}")
+
+    for name, own in of_model.items():
+        values[name] = spec(name, values.get(name), own)
     if isinstance(further := values.get("drafts"), list):  # else it is refused below
-        of_all = {key: value for key, value in changes.items() if key in OF_ALL}
-        drafts = [_settings(one) | of_all for one in further]
-        values["drafts"] = [_spec(path, one, f"drafts.{at}") for at, one in enumerate(drafts)]
+        values["drafts"] = [spec(f"drafts.{at}", one, {}) for at, one in enumerate(further)]
     values["notes"] = checked(Notes, values["notes"], f"{path.name}: notes", of_json=True)
     return checked(Profile, values, path.name)
 
@@ -256,36 +272,6 @@ def _place(folder: Path, name: Any) -> Any:
             is_inside = place.is_relative_to(ROOT) and place != ROOT
             return place.relative_to(ROOT).as_posix() if is_inside else str(place)
     return name
-
-
-def _settings(model: Any) -> Facts:
-    """Settings of a model; a plain path means {path: …}."""
-    return model if isinstance(model, dict) else {"path": model}
-
-
-def _spec(profile: Path, model: Facts, key: str) -> ModelSpec:
-    """The settings of a model in a profile's YAML file, checked, with its path searched (`_place`).
-    key: their name there.
-    """
-    if "path" in model:
-        model = model | {"path": _place(profile.parent, model["path"])}
-    return checked(ModelSpec, model, f"{profile.name}: {key}")
-
-
-def _change(values: Facts, overrides: Facts) -> None:
-    """Overrides win. `target.device` changes one model; `dtype`, `device` and `backend` without a
-    model change all (further drafts in `load_profile`).
-    """
-    for key, value in overrides.items():
-        model, _, inner = key.rpartition(".")
-        if model in MODELS:
-            values[model] = values[model] | {inner: value}
-        elif key in MODELS:
-            values[key] = _settings(value)
-        elif key in OF_ALL:
-            values |= {model: values[model] | {key: value} for model in MODELS}
-        else:
-            values[key] = value
 
 
 def parse_overrides(

@@ -134,7 +134,7 @@ class HubSet:
     of a row without one.
     """
 
-    name: str
+    hub: str
     config: str | None
     split: str
     revision: str
@@ -312,7 +312,7 @@ def _hub_prompts(hub_set: HubSet, domain: str) -> Iterator[Prompt]:
     named. Ids are as `code-HumanEval/0`, `math-0`, `chat-writing-0`: the set's own ids, or category
     and row, counted from 0.
     """
-    with _set_of_hub(hub_set.name, hub_set.config, hub_set.split, hub_set.revision) as load:
+    with _set_of_hub(hub_set) as load:
         for index, row in enumerate(load(streaming=hub_set.streaming)):
             if text := hub_set.text(row):
                 place = f"{row['category']}-{index}" if "category" in row else index
@@ -320,21 +320,20 @@ def _hub_prompts(hub_set: HubSet, domain: str) -> Iterator[Prompt]:
 
 
 @contextmanager
-def _set_of_hub(
-    name: str, config: str | None, split: str, revision: str
-) -> Iterator[Callable[..., Any]]:
+def _set_of_hub(source: HubSet | HubPrompts) -> Iterator[Callable[..., Any]]:
     """How to load a set from the hub, or only from the mirror if one is named. ValueError, with
     what to do, if reading it fails inside the context.
     """
     from datasets import load_dataset
 
-    mirror = folder_of(MIRROR)
-    location = str(mirror.absolute() / name) if mirror else name
-    if not mirror and os.path.exists(name):  # it would be read instead, whatever the commit
+    name = location = source.hub
+    pinned: str | None = source.revision
+    if mirror := folder_of(MIRROR):
+        location, pinned = str(mirror.absolute() / name), None
+    elif os.path.exists(name):  # it would be read instead, whatever the commit
         raise ValueError(f"{name} is also a file or folder here; work in another folder")
-    pinned = None if mirror else revision
     try:
-        yield partial(load_dataset, location, config, split=split, revision=pinned)
+        yield partial(load_dataset, location, source.config, split=source.split, revision=pinned)
     # the hub client has many kinds of errors; none of them says what to do
     except Exception as error:
         said = one_line(f"{type(error).__name__}: {error}").rstrip(".")
@@ -351,7 +350,7 @@ def _named_prompts(source: HubPrompts, mirror: Path | None) -> list[Prompt]:
     read, for a cell that is no text, and for a name that cannot be a domain.
     """
     columns = [source.column, *filter(None, [source.domain])]
-    with _set_of_hub(source.hub, source.config, source.split, source.revision) as load:
+    with _set_of_hub(source) as load:
         rows = load().select_columns(columns)
     prompts, spelled = [], dict[str, str]()
     for index, row in enumerate(rows):

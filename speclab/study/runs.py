@@ -46,12 +46,10 @@ from speclab.plain import (
 )
 from speclab.study.manifest import (
     KEY_VERSION,
-    OF_BLOCKS,
     SCHEMA_VERSION,
     SCHEMAS,
     TABLES,
     Manifest,
-    check_table,
     schema_of,
 )
 from speclab.study.pairs import say_left_out
@@ -203,9 +201,9 @@ def part_file(folder: Path, index: int, name: str) -> Path:
     return folder / "parts" / f"{index:05d}.{name}"
 
 
-def write_part(folder: Path, prompts: Sequence[EncodedPrompt], done: "Done") -> None:
-    """Write one block: two Parquet files, then the marker with their checksums and the checksum of
-    the run's settings. A block without its marker does not count.
+def write_part(folder: Path, prompts: Sequence[EncodedPrompt], done: "Done", settings: str) -> None:
+    """Write one block: two Parquet files, then the marker with their checksums and that of the
+    run's `settings`. A block without its marker does not count.
     """
     paths = [part_file(folder, done.index, name) for name in TABLES]
     for name, path in zip(SCHEMAS, paths, strict=True):
@@ -218,20 +216,20 @@ def write_part(folder: Path, prompts: Sequence[EncodedPrompt], done: "Done") -> 
             rows = {column: list(values) for column, values in (columns | who).items()}
             tables.append(pa.table(rows, schema_of(name, rows)))
         written(path, partial(pq.write_table, pa.concat_tables(tables)))
-    facts = done.facts | {"settings": sha256_of(folder / "settings.json")}
-    write_facts(part_file(folder, done.index, "json"), facts, paths)
+    marker = part_file(folder, done.index, "json")
+    write_facts(marker, done.facts | {"settings": settings}, paths)
 
 
-def part_facts(folder: Path, index: int) -> Facts | None:
+def part_facts(folder: Path, index: int, settings: str) -> Facts | None:
     """Facts of a complete part. None, so that it is recorded again, if it was never finished, or,
-    with a notice, if it is damaged or belongs to another run.
+    with a notice, if it is damaged or belongs to a run with other `settings` (their checksum).
     """
     marker = part_file(folder, index, "json")
     if not marker.is_file():
         return None
     try:
         facts = read_facts(marker, "recording it again")
-        if facts.get("settings") != sha256_of(folder / "settings.json"):
+        if facts.get("settings") != settings:
             raise Damaged(f"{marker} belongs to another run; recording it again")
         return facts
     except Damaged as error:
@@ -264,16 +262,23 @@ class Run:
     @property
     def by_start(self) -> bool:
         """Whether its draft is a trained head, whose tokens depend on where a block began."""
-        return OF_BLOCKS.keys() <= {*self.trace}
+        return "block_ranks" in self.trace
 
     def table(self, name: str) -> pa.Table:
-        """A table of SCHEMAS as it is stored. Damaged if `manifest.check_table` refuses it."""
+        """A table of SCHEMAS as it is stored. Damaged unless it has their columns and the
+        manifest's number of rows.
+        """
         path = self.folder / f"{name}.parquet"
         try:
             table = pq.read_table(path)
-            check_table(name, table, self.manifest)
         except (pa.ArrowException, ValueError) as error:
             raise Damaged(f"{path} is not a run's table ({one_line(error)}); {MEND}") from None
+        wanted, rows = schema_of(name, table.schema.names), self.manifest["rows"][name]
+        if not table.schema.equals(wanted) or table.num_rows != rows:
+            raise Damaged(
+                f"{path} has the columns {table.schema.names} and {table.num_rows} rows, instead "
+                f"of {wanted.names} with the kit's types and {rows} rows; {MEND}"
+            )
         return table
 
 
@@ -386,6 +391,7 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     folder = ModelFolder.fetched(profile.target)
     limits = profile.max_prompt_tokens, profile.template, profile.truncate
     given = profile.system, profile.template_arguments
+    left_out = folder.left_out(profile.temperature > 0)
     asked = folder.stamps, tuple(prompts), limits, str(given)  # a dict has no hash
     if asked not in ENCODED:
         tokenizer = folder.tokenizer
@@ -396,7 +402,7 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
         read = {"encoded": digest_of(rows), "stop_ids": stops, "prompts_cut": cut}
         ENCODED[asked] = encoded, read
     encoded, facts = ENCODED[asked]
-    return encoded, facts | {"left_out": folder.left_out(profile.temperature > 0)}
+    return encoded, facts | {"left_out": left_out}
 
 
 def encoded_prompts(profile: Profile) -> tuple[EncodedPrompt, ...]:
@@ -450,9 +456,9 @@ def identity_of(profile: Profile, fetch: bool = True) -> Facts:
         "schema": SCHEMA_VERSION,
         "key_version": KEY_VERSION,
         "profile": asdict(profile),
-        "weights": {name: model_digest(getattr(profile, name), fetch) for name in MODELS},
         "prompt_set": prompts_digest(prompts),
         "prompts": len(prompts),
+        "weights": {name: model_digest(getattr(profile, name), fetch) for name in MODELS},
     }
     if fetch or (find_spec("transformers") and ModelFolder.whole(profile.target)):
         facts |= read_by_target(profile, prompts)[1]
@@ -716,12 +722,15 @@ def record_run(
     used. RunError: the folder holds another run or other files. NonFiniteProbability: a model
     returned numbers that are not finite.
     """
-    from speclab.models.pairs import device_of
-    from speclab.study.pairs import check_pair
+    from speclab.models.pairs import check_spec, device_of
     from speclab.study.recording import Job, record_here
 
-    if not pair:
-        check_pair(profile)
+    devices = {}
+    for name in MODELS:
+        spec = getattr(profile, name)
+        if not pair:
+            check_spec(spec, profile.positions, name)
+        devices[name] = device_of(spec).type
     identity = identity_of(profile)
     folder = Path(folder or RUNS / f"{profile.name}-{kind}-{identity['key']}")
     finished = folder / "manifest.json"
@@ -730,7 +739,6 @@ def record_run(
         # the folder is empty, or holds this run. Numbers of a CPU and a GPU differ in the last
         # digits, so parts of both never share a folder (a finished run may be read anywhere)
         settings = {"key": identity["key"], "block_prompts": profile.block_prompts}
-        devices = {name: device_of(getattr(profile, name)).type for name in MODELS}
         content, path = json.dumps(settings | devices).encode(), folder / "settings.json"
         if not path.is_file() or path.read_bytes() != content:
             if names := [file.name for file in folder.iterdir() if file.name[0] != "."]:
@@ -749,13 +757,14 @@ def record_run(
         # the engine records blocks without a complete part, and each is written when it is done
         encoded, size = encoded_prompts(profile), profile.block_prompts
         blocks = tuple(encoded[start : start + size] for start in range(0, len(encoded), size))
-        known = {index: part_facts(folder, index) for index in range(len(blocks))}
+        digest = sha256_of(path)
+        known = {index: part_facts(folder, index, digest) for index in range(len(blocks))}
         if missing := [index for index, facts in known.items() if not facts]:
             work = (engine or partial(record_here, pair=pair))(Job(profile, blocks, texts), missing)
             bar = {"desc": f"record {profile.name}", "unit": "block", "disable": None}
             for done in (shown := tqdm(work, total=len(missing), **bar)):
                 known[done.index] = done.facts
-                write_part(folder, blocks[done.index], done)
+                write_part(folder, blocks[done.index], done, digest)
                 if shown.disable:  # a log has no bar
                     finished_blocks = sum(map(bool, known.values()))
                     notice(f"{folder.name}: block {finished_blocks} of {len(blocks)}")
