@@ -464,7 +464,9 @@ BAD = {
         lambda folder: change_weights(folder, **{"fc.weight": torch.full((32, 96), np.nan)}),
         "packed tree and its paths differ by nan",
     ),
-    "layer from the end": (partial(name_layers, [-1, 2, 3]), "reads it after the layers "),
+} | {
+    f"layers {named}": (partial(name_layers, named), "reads it after the layers ")
+    for named in ([-1, 2, 3], [], [True, 2, 3], [1.0, 2, 3], ["1", "2", "3"])
 }
 
 

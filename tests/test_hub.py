@@ -133,3 +133,16 @@ def test_a_stopped_download_is_no_whole_model(tmp_path, random_folders, monkeypa
     (folder / "model.safetensors").rename(folder / "model-1.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps(INDEX))
     assert ModelFolder.whole(ModelSpec(NAME)) is None
+
+
+def test_weights_that_config_json_names_are_those_that_count(tmp_path, random_folders):
+    folder = ModelFolder(shutil.copytree(random_folders[0], tmp_path / "named"))
+    before = folder.digest
+    edit_json(folder.path / "config.json", transformers_weights="other.safetensors")
+    assert not ModelFolder(folder.path).has_weights
+    (folder.path / "other.safetensors").write_bytes(b"others")
+    assert ModelFolder(folder.path).digest != before
+    edit_json(folder.path / "config.json", transformers_weights="other.json")
+    (folder.path / "other.json").write_text(json.dumps(INDEX))
+    with pytest.raises(ValueError, match="has no model-1.safetensors"):
+        _ = ModelFolder(folder.path).files

@@ -1,5 +1,7 @@
 """Logs: what may be said of a file, folders that hold a log, and the verb."""
 
+from pathlib import Path
+
 import pytest
 from conftest import cut_file, refuses
 from pandas.testing import assert_frame_equal
@@ -130,6 +132,20 @@ def test_a_call_that_is_killed_leaves_no_half_folder(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         logs.save(PASSES, tmp_path / "log")
     assert not [*tmp_path.iterdir()]
+
+
+def test_an_earlier_log_is_back_if_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    folder, rename = tmp_path / "log", Path.rename
+    logs.save(PASSES, folder)
+
+    def stopped(path, target):
+        return rename(path, target) if path.name != "log" or path == folder else 1 / 0
+
+    with monkeypatch.context() as during:
+        during.setattr(Path, "rename", stopped)
+        with pytest.raises(ZeroDivisionError):
+            logs.save(TOTALS, folder, force=True)
+    assert equal(logs.opened(folder), PASSES)
 
 
 def changed_manifest(folder):

@@ -178,6 +178,8 @@ def test_the_reference_says_what_is_allowed(key):
         ("domains=[code, 'a #b']", ["code", "a #b"]),
         ("target={path: x}", {"path": "x"}),
         ("target.path=[x] #1", "[x] #1"),
+        ("draft=/m #5", "/m #5"),
+        ("font=null", None),
         ("target.revision=0123", "0123"),
         ("prompts=true", "true"),
         ("traces=null", None),

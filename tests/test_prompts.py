@@ -501,6 +501,13 @@ def test_a_template_that_fails_is_named_with_its_prompt(template):
         encode_prompts(make_tokenizer(), asked, 9, "chat")
 
 
+@pytest.mark.parametrize("template", ["none", "chat"])
+def test_a_beginning_that_is_added_as_well_is_said(template, capsys):
+    asked = [Prompt(text, "chat", text) for text in ("one", f"[BOS] {template}", "one [BOS]")]
+    encode_prompts(make_tokenizer(CHAT_TEMPLATE), asked, 9, template)
+    assert f"1 of 3 prompts, as '[BOS] {template}'," in capsys.readouterr().out
+
+
 def test_of_few_domains_more_prompts_are_decoded():
     sizes = {"a": 9, "b": 1, "c": 3}
     known = [Prompt(f"{d}{i}", d, "x") for d, size in sizes.items() for i in range(size)]

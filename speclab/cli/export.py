@@ -22,7 +22,7 @@ from speclab.estimates import ABOVE, BELOW, Estimates
 from speclab.lab import choose, stopping
 from speclab.models.folder import ModelFolder
 from speclab.plain import Facts, ModelSpec, shown
-from speclab.study.profiles import MODELS, ROOT, load_profile
+from speclab.study.profiles import MODELS, ROOT, load_profile, profile_names
 from speclab.study.runs import Run, RunError, load_run, profile_of, recorded_run
 from speclab.study.timing_runs import PairCosts
 
@@ -37,6 +37,8 @@ def run_named(name: str) -> Run:
     for folder in (Path(name), ROOT / name, ROOT / "data/traces" / name):
         if (folder / "manifest.json").is_file():
             return load_run(folder)
+    if Path(name).is_dir() and name not in profile_names():
+        return load_run(Path(name))  # says what it lacks
     run = recorded_run(load_profile(name), "greedy")
     if run is None:
         raise RunError(

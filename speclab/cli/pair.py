@@ -33,7 +33,7 @@ def fetch_pair(profile: Profile) -> list[Path]:
     away = []
     for which, spec in profile.models.items():
         if not (ModelFolder.local(spec) or ModelFolder.whole(spec)):
-            check_spec(spec, which=which)
+            check_spec(spec, profile.positions, which)
             away.append(spec)
     return [ModelFolder.fetched(spec, EVERYTHING).path for spec in away]
 

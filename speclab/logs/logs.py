@@ -246,9 +246,14 @@ def save(log: Log, folder: Path, force: bool = False) -> None:
         for name, table in tables.items():
             table.to_parquet(made / name, index=False, compression="zstd")
         write_facts(made / MANIFEST, manifest, [made / name for name in tables])
+        before = Path(place, "before")
         if folder.exists():
-            folder.rename(Path(place, "before"))
-        made.rename(folder)
+            folder.rename(before)
+        try:
+            made.rename(folder)
+        finally:  # after an error the earlier log is back
+            if before.exists() and not folder.exists():
+                before.rename(folder)
 
 
 def refuse_folder(folder: Path, force: bool) -> None:

@@ -24,6 +24,7 @@ OF_HEAD = "transformer_layer_config"  # in a trained head's config.json: the set
 GENERATION = "generation_config.json"
 AGAIN = "take it from the repository again (git checkout)"  # a damaged source.json
 COMMIT = r"[0-9a-f]{40}"
+ADAPTER = "adapter_config.json"
 # settings of a model's own generation that change no text, that the kit reads, or that the profile
 # decides: end and padding, sampling, lengths, cache, outputs, drafts, beams (but for `num_beams`)
 OBEYED = (
@@ -108,12 +109,14 @@ class ModelFolder:
 
     @property
     def _named(self) -> list[Path]:
-        """The files of its weights, whether they are there or not: those of the index, unless a
-        single file has all.
+        """The files of its weights, whether they are there or not, as transformers chooses them:
+        what its config.json names, else a single file, else those of the index.
         """
-        index = self.path / INDEX
-        if (self.path / SINGLE).is_file() or not index.is_file():
-            return [*self.path.glob(OF_GPTQ), self.path / SINGLE][:1]
+        named = self.config.get("transformers_weights")
+        single = self.path / str(named or SINGLE)
+        index = single if single.suffix == ".json" else self.path / INDEX
+        if index != single and (named or single.is_file() or not index.is_file()):
+            return [*self.path.glob(OF_GPTQ), single][:1]
         names = read_json(index, MEND).get("weight_map")
         if not isinstance(names, dict):
             raise ValueError(f"{index} does not name the files of the weights; {MEND}")
@@ -234,7 +237,14 @@ class ModelFolder:
         return folder
 
     def check(self) -> None:
-        """ValueError for damaged or missing weights, in this folder and in `base`."""
+        """ValueError for damaged or missing weights, in this folder and in `base`, and for an
+        adapter.
+        """
+        if (self.path / ADAPTER).is_file():
+            raise ValueError(
+                f"{self.path} holds an adapter ({ADAPTER}), and the kit applies none; merge it "
+                "into the weights, or remove its files"
+            )
         _ = self.shapes
         if self.base:
             self.base.check()
@@ -307,8 +317,8 @@ class ModelFolder:
                 raise
             said = one_line(f"{type(error).__name__}: {error}")
             raise ValueError(
-                f"{self.path}: its files cannot be used ({said[:300]}); {MEND}, run `pip check`, "
-                "or use another dtype, backend or model"
+                f"{self.path}: its files cannot be used ({said[:300]}); if one is damaged, "
+                f"{MEND}; else run `pip check`, or use another dtype, backend or model"
             ) from error
 
 

@@ -232,12 +232,13 @@ def _check_shape(folder: ModelFolder, network: Any, target: Network) -> None:
     own = network.config
     config = target.config
     count = config.num_hidden_layers
-    if folder.config.get("eagle_aux_hidden_state_layer_ids") is None:  # the library's default
-        own.eagle_aux_hidden_state_layer_ids = [2, count // 2, count - 3]
-    named = own.eagle_aux_hidden_state_layer_ids
+    named = folder.config.get("eagle_aux_hidden_state_layer_ids")
+    if named is None:  # the library's default
+        named = own.eagle_aux_hidden_state_layer_ids = [2, count // 2, count - 3]
+    are_layers = named and all(type(at) is int and 0 <= at < count for at in named)
     layer = own.transformer_layer_config
     its, targets = ((one.hidden_size, one.vocab_size) for one in (layer, config))
-    if its != targets or not all(at in range(count) for at in named):
+    if its != targets or not are_layers:
         raise ValueError(
             f"{folder.path} was made for a target of width {its[0]} and vocabulary {its[1]}, and "
             f"reads it after the layers {brief(named)}, but this target has width {targets[0]}, "

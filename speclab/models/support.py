@@ -37,6 +37,11 @@ def check_usable(config: Facts, context: int) -> None:
         raise ValueError(
             f"it is a head of the kind {head!r}; the kit reads {EAGLE3!r} heads, use one of these"
         )
+    if "auto" in (config.get("dtype"), config.get("torch_dtype")):
+        raise ValueError(
+            "its config.json has the dtype 'auto', which is no number format; write the one of its "
+            "weights there, such as float32"
+        )
     packing = config.get("quantization_config") or {}
     method = packing.get("quant_method", "gptq") if isinstance(packing, dict) else packing
     if method != "gptq":

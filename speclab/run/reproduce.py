@@ -20,6 +20,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
@@ -45,6 +46,7 @@ from speclab.study.reading import checked
 
 STYLE = "SPECLAB_STYLE"  # environment variable: the reader's style file
 IGNORED = re.compile(r"\..*|.*\.(pyc|safetensors|whl)")  # names of files that have no digest
+OLD = ".old"  # ending of a folder of figures while a new one takes its place
 LEAST_MEMORY = 6e9  # bytes for two notebooks at once
 STILL = "Notebooks that only read recordings still run."
 # errors that a notebook raises if it lacks something
@@ -275,8 +277,9 @@ def finish(call: Call, notebook: Notebook, status: str, error: str) -> str:
         drawn = kit.drawn_in(new / "figures" / call.figures.name, name)
         for place in (folder, drawn):
             place.mkdir(parents=True, exist_ok=True)
-        folder.rename(drawn.with_suffix(".old"))
+        earlier = folder.rename(folder.with_suffix(OLD))
         drawn.rename(folder)
+        shutil.rmtree(earlier)
         (new / notebook.path.name).replace(call.build / notebook.path.name)
         facts["drawn"] = content([folder])
     # the stamp comes last, because it vouches for page and figures
@@ -302,6 +305,10 @@ def reproduce(call: Call, workers: int = 2) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     new, index = call.build / "new", call.build / "index.html"
     with runs.locked(call.build.parent):  # two profiles may share a folder of figures
+        for earlier in call.figures.parent.glob(f"*/*{OLD}"):  # of a killed call
+            if not earlier.with_suffix("").exists():
+                earlier.rename(earlier.with_suffix(""))
+            shutil.rmtree(earlier, ignore_errors=True)
         stale = [notebook for notebook in call.notebooks if not is_current(call, notebook)]
         if stale:
             shutil.rmtree(new, ignore_errors=True)
@@ -327,5 +334,6 @@ def reproduce(call: Call, workers: int = 2) -> int:
             except (ValueError, runs.RunError) as error:
                 print(f"explore.html, of the profile without --set, is not written: {error}")
             report.write_report(call.build, call.figures, study, stamps)
-    print(os.path.relpath(index))
+    counts = [f"{count} {status}" for status, count in Counter(ended).items()]
+    print(f"{os.path.relpath(index)}: {', '.join(counts) or 'all up to date'}")
     return int(FAILED in ended)

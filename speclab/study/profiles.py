@@ -28,6 +28,7 @@ MODELS: tuple[str, ...] = get_args(Which)
 OF_ALL = ("dtype", "device", "backend")
 # parameters that are texts: their values on the command line are taken as they are written
 TEXTS = ("name", "description", "system", "prompts", "traces", "path", "revision", "device")
+OPEN = (*MODELS, "font")  # these are texts, too, unless they begin as a mapping or a list
 
 
 def _as_list(value: Any) -> Any:
@@ -284,11 +285,12 @@ def parse_overrides(
     for item in items:
         key, equals, value = item.partition("=")
         name = key.strip()
-        is_text = name.rpartition(".")[2] in texts and value.strip() != "null"
+        word = value.strip()
+        is_text = name.rpartition(".")[2] in texts or (name in OPEN and word[:1] not in ("{", "["))
         try:
             if not (name and equals):
                 raise ValueError("no name or no =")
-            values[name] = value if is_text else parse_yaml(value)
+            values[name] = value if is_text and word != "null" else parse_yaml(value)
         except ValueError as error:
             raise ValueError(
                 f"{option} {item} has no value in YAML ({error}); write KEY=VALUE, as "

@@ -34,6 +34,7 @@ from speclab.plain import (
     digest_of,
     one_line,
     parse_json,
+    say_once,
 )
 from speclab.study.reading import checked, near
 
@@ -505,6 +506,15 @@ def encode_prompts(
         read.append((prompt, ids))
     if template == "chat":
         _check_read(tokenizer, read, arguments)
+    # a text may hold what is added as well, as a template or its beginning
+    special = tuple(tokenizer.all_special_tokens)
+    held = [(prompt, ids) for prompt, ids in read if prompt.text.startswith(special)]
+    if twice := [prompt for prompt, ids in held if template == "chat" or ids[:1] == ids[1:2]]:
+        say_once(
+            f"{len(twice)} of {len(encoded)} prompts, as {twice[0].prompt_id!r}, begin with a "
+            "special token, and get another before it; unless you mean this, remove it, or set "
+            "template: none for prompts that hold the template"
+        )
     return encoded
 
 

@@ -1,7 +1,7 @@
 """Values that people write: YAML read strictly, checked, and refused with what is allowed.
 
 YAML guesses nothing: `1:30` and `yes` are text, and `010` is no whole number. A key that occurs
-twice is refused.
+twice is refused, and so are aliases, with which a few lines can stand for gigabytes.
 """
 
 import difflib
@@ -38,6 +38,11 @@ class _Loader(yaml.SafeLoader):
 
     def fetch_tag(self) -> None:
         raise yaml.MarkedYAMLError(None, None, "tags (!) are not read; omit it", self.get_mark())
+
+    def fetch_alias(self) -> None:
+        raise yaml.MarkedYAMLError(
+            None, None, "aliases (*) are not read; write the value again", self.get_mark()
+        )
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         return super().construct_object(node, True)
