@@ -87,7 +87,7 @@ bench-shapes: $(READY) ## measure seconds and memory of recording with the paper
 gpu-check: $(READY) ## check equality, memory and time on a CUDA device (with VENV=); ARGS="--device cuda:1 --only text"
 	@PYTHONPATH=.:tests "$(PY)" tests/tools/gpu_check.py $(ARGS)
 
-doctor: $(READY) ## check what this machine lacks for PROFILE: packages, models, prompts, runs, memory
+doctor: $(READY) ## check what this machine lacks for PROFILE: packages, models, vocabularies, memory, disk
 	@"$(PY)" -m speclab doctor --profile "$(PROFILE)" $(ARGS)
 
 lab: $(READY) ## open JupyterLab on the notebooks; ARGS="--no-browser --port=8890"

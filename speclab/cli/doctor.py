@@ -120,7 +120,7 @@ def shared_tokens(profile: Profile) -> str:
 
 
 def disk() -> str:
-    """Is there room for runs? Before a download its size is compared with the room for it."""
+    """Is there room for runs?"""
     free = shutil.disk_usage(ROOT).free
     if free < LEAST_DISK:
         raise ValueError(f"{free / 1e9:.1f} GB free in {ROOT}; make room for runs")
