@@ -53,7 +53,7 @@ def test_the_rule_is_fitted_on_other_prompts():
     starts = [starts_by_hand(right, prompt_id=f"p{n}") for n, (right, _) in enumerate(texts)]
     tokens = {f"p{n}": ([9], text) for n, (_, text) in enumerate(texts)}
     both = combined.add_copies(pd.concat(starts), tokens)
-    found = combined.ways(both, 4, n=20)
+    found = combined.ways(both, 4)
     rule, never = found[combined.BOTH].judged, found[combined.DRAFT].judged
     assert (rule["setting"] == "chain:4+lookup:1").all()
     more = rule["target_passes"] - never["target_passes"]

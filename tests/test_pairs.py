@@ -29,7 +29,7 @@ from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
 from speclab.study.pairs import load_pair
 from speclab.study.prompts import Prompt, encode_prompts
-from speclab.study.recording import Job, record_here
+from speclab.study.recording import Job, Worker
 from speclab.tree import static_tree
 
 
@@ -187,7 +187,7 @@ def test_no_prompt_may_hold_an_id_that_only_the_target_has(larger, random_folder
     shape, tree = parse_shape("chain:2"), static_tree(1, 1)
     job = Job(random_profile, ((prompt,),))
     for use in (
-        lambda: list(record_here(job, [0], pair)),
+        lambda: Worker(job, pair=pair).record(0),
         lambda: plain(pair, prompt, 2),
         lambda: record_prompt(pair, prompt, (3, 4), tree, Sampling()),
         lambda: decode_prompt(pair, prompt, "greedy", shape, Sampling(), 2),

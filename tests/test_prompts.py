@@ -233,7 +233,7 @@ def make_mirror(root):
             {"prompt": ["Sort."], "category": "coding", "prompt_id": 8},
         ],
     }
-    for domain, hub_set in (PAPER_SETS | {"mt-bench": MT_BENCH}).items():
+    for domain, hub_set in (PAPER_SETS | {"mt-bench": MT_BENCH["chat"]}).items():
         folder = root / hub_set.hub
         folder.mkdir(parents=True)
         write_rows(folder / "rows.jsonl", rows[domain])

@@ -150,7 +150,7 @@ def test_rules_are_fitted_and_cost_less_than_a_fixed_gamma(monkeypatch):
     monkeypatch.setattr(stopping, "THRESHOLDS", [0.0, 0.5, 0.95])
     starts = many()
     names = "confidence", stopping.FIXED
-    rules = [stopping.fit_rule(starts, COSTS, name, n=1).judged for name in names]
+    rules = [stopping.fit_rule(starts, COSTS, name).judged for name in names]
     cost = [rule["cost"].sum() for rule in rules]
     assert cost[0] < cost[1]
     row = rules[0].iloc[0]

@@ -16,7 +16,7 @@ from pandas.testing import assert_frame_equal
 
 from speclab.__main__ import main
 from speclab.cli.workers import engine_of, record_on_devices, record_on_ray
-from speclab.study.recording import record_here
+from speclab.study.recording import Worker
 from speclab.study.runs import RunError, record_run
 
 
@@ -71,7 +71,7 @@ def test_a_process_that_dies_loses_nothing_that_was_done(short_profile, short_ru
 
     def going_on(job, left):
         asked.extend(left)
-        return record_here(job, left)
+        return map(Worker(job, ahead=True).record, left)
 
     run = record_run(short_profile, tmp_path, engine=going_on)
     assert len(asked) == 6 - done

@@ -20,7 +20,7 @@ import pandas as pd
 from speclab import replay
 from speclab.cost import Costs
 from speclab.estimates import ABOVE, Estimates, verdict
-from speclab.score import ALL, POOLED, across, domains_in, quotient, require
+from speclab.score import ALL, POOLED, across, domains_in, quotient
 from speclab.shapes import parse_shape
 from speclab.stats import (
     MIN_PROMPTS,
@@ -32,7 +32,7 @@ from speclab.stats import (
     judged_domains,
     resampling_of,
 )
-from speclab.tree import LIMITS, PLAIN, Tree, chain, check_limit
+from speclab.tree import LIMITS, Tree, chain, check_limit
 
 PLAIN_SETTING = "plain"  # drafts nothing, with the tree `speclab.tree.PLAIN`
 LONGEST = 8  # the largest gamma of `best_gamma`
@@ -67,20 +67,18 @@ def fastest_rows(table: pd.DataFrame) -> pd.DataFrame:
 def how_sure(speedup: np.ndarray, settings: Sequence, prompts: Resampling) -> pd.DataFrame:
     """How certain the fastest setting is. One row for each domain (the last is POOLED) and setting.
 
-    speedup: [1 + n, domains (+ 1), settings], of the sample and of n resamples of its prompts.
+    speedup: [1 + n, domains + 1, settings], of the sample and of n resamples of its prompts.
     Columns: domain, setting, speedup with low and high; share_best, the share of the resamples in
     which the setting is the `fastest`; behind, behind_low, behind_high, the speed-up of the
     sample's fastest setting minus the speed-up of this setting; n_prompts (of the smallest domain
     for POOLED). The fastest setting is chosen and judged on the same prompts, so its speed-up is
     slightly too high. `fit` chooses without this bias.
     """
-    names = [*prompts.domains, POOLED][: speedup.shape[1]]
-    # each domain's own number of prompts; the mean of domains has that of the smallest
-    counts = [*prompts.counted.values(), prompts.fewest]
-    sizes = np.array(counts[: len(names)])
+    names = [*prompts.domains, POOLED]
+    # each domain's own number of prompts; all together have that of the smallest
+    sizes = np.array([*prompts.counted.values(), prompts.fewest])
     best = fastest(speedup)
-    top = speedup[:, np.arange(len(names)), best[0]]
-    behind = top[..., None] - speedup
+    behind = np.take_along_axis(speedup, best[:1, :, None], axis=-1) - speedup
     # by setting: its speed-up, how often it is the best, and how much faster the best is
     is_best = best[1:, :, None] == np.arange(len(settings))
     share_best = is_best.mean(axis=0)
@@ -99,8 +97,8 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
     """The settings to choose from: plain, chains of up to `max_gamma` tokens, and static trees of 2
     to 4 levels, 2 or 3 children a node and up to `budget` nodes; of equal trees the first.
     """
-    chains = [f"chain:{gamma}" for gamma in range(1, max_gamma + 1)]
-    names = [PLAIN_SETTING, *chains]
+    names = [PLAIN_SETTING]
+    names += [f"chain:{gamma}" for gamma in range(1, max_gamma + 1)]
     for depth, branches in product((2, 3, 4), (2, 3)):
         sizes = range(branches, budget + 1)
         names += [f"tree:{depth},{branches},{nodes}" for nodes in sizes]
@@ -166,7 +164,6 @@ def block_counts(
     limit it drafts beyond the end of a text, which it cannot know in advance. None: nothing is
     drafted beyond the end.
     """
-    require(trace, [*PROMPT, "position"], "trace")
     parts = []
     for name, shape in settings.items():
         made = blocks_of(trace, shape, rule, max_new_tokens)
@@ -289,9 +286,7 @@ def best_gamma(
     together. If there are fewer than 5 prompts in all, it is the fastest gamma.
     """
     trace = choose_for_all(trace)
-    settings = {PLAIN_SETTING: PLAIN}
-    for gamma in range(1, LONGEST + 1):
-        settings[f"chain:{gamma}"] = chain(gamma)
+    settings = settings_up_to(LONGEST, budget=0)
     counted = block_counts(trace, settings, rule, max_new_tokens)
     table = best_setting(prompt_costs(counted, settings, costs))
     rows = table[table["domain"] == POOLED].reset_index(drop=True)  # by gamma
@@ -361,9 +356,7 @@ def fit(
     for the only prompt of a domain, the choice is made on the prompts of all domains.
     """
     ids, domain = (by_prompt.prompts[name].to_numpy() for name in PROMPT)
-    label = domain
-    if routes is not None:
-        label = np.array([routes[name] for name in ids])
+    label = domain if routes is None else np.array([routes[name] for name in ids])
     assert set(label) <= {*domain, UNKNOWN}, "routes name a domain without prompts"
     prompts = resampling_of(by_prompt.prompts, n)
     fold = fold_of(domain, folds)

@@ -18,7 +18,6 @@ from speclab.lab import stopping
 from speclab.lab.choose import Choice, PromptCosts, fit
 from speclab.lab.starts import NEEDED
 from speclab.replay import replay
-from speclab.stats import RESAMPLES
 from speclab.tree import LIMITS
 
 NEVER = copying.LONGEST + 1  # matching tokens that no block has
@@ -86,7 +85,7 @@ def settings_cost(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prom
 
 
 def ways(
-    both: pd.DataFrame, gamma: int, costs: Costs = PASSES, folds: int = 5, n: int = RESAMPLES
+    both: pd.DataFrame, gamma: int, costs: Costs = PASSES, folds: int = 5
 ) -> dict[str, Choice]:
     """The cost of each prompt with a chain alone, with copies alone and with both. For the two
     that copy, the setting of `settings_cost` is fitted on the other folds' prompts of the same
@@ -97,8 +96,8 @@ def ways(
     of_draft = mixed.judged(setting(gamma, NEVER))
     return {
         DRAFT: Choice(of_draft),
-        COPIES: fit(copies, folds=folds, n=n),
-        BOTH: fit(mixed, folds=folds, n=n),
+        COPIES: fit(copies, folds=folds),
+        BOTH: fit(mixed, folds=folds),
     }
 
 

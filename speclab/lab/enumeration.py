@@ -76,7 +76,7 @@ def drafts(rule: str, q: Array, count: int) -> Iterator[tuple[tuple, float]]:
     else q's best.
     """
     if not RULES[rule].sampled:
-        yield tuple(int(x) for x in np.argsort(-q, kind="stable")[:count]), 1.0
+        yield tuple(np.argsort(-q, kind="stable")[:count].tolist()), 1.0
         return
     for tokens in permutations(range(len(q)), count):
         weight = float(np.prod([remaining_weights(q, tokens[:r])[x] for r, x in enumerate(tokens)]))

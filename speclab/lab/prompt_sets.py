@@ -130,11 +130,10 @@ def last(sets: Mapping[str, PromptSet]) -> PromptSet:
 
 
 def _where(text: Text, is_kept: pd.Series) -> Text:
-    """The texts of some of the prompts."""
-    kept = text.trace["prompt_id"][is_kept].unique()
-    frames = (text.trace, text.nodes)
-    trace, nodes = (rows[rows["prompt_id"].isin(kept)] for rows in frames)
-    return replace(text, trace=trace, nodes=nodes)
+    """The texts of some of the prompts: the rows of the trace that are kept, and their nodes."""
+    trace = text.trace[is_kept]
+    is_of_them = text.nodes["prompt_id"].isin(trace["prompt_id"])
+    return replace(text, trace=trace, nodes=text.nodes[is_of_them])
 
 
 def complete_sets(sets: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def comparison(
     rows = run.nodes if table in ("IV", "V") else run.trace
     if table in ("II", "III"):
         rows = replay.prompt_sums(run.tree(tree))
-    in_table = partial(_estimates, half=half, whole=POOLED if table == "V" else ALL)
+    in_table = partial(_estimates, half=half, unused=ALL if table == "V" else POOLED)
     ours, right = [], []
     for position_bin in frame["bin"].unique():
         for quantity, as_published, exact in _estimators(table, rule):
@@ -130,12 +130,10 @@ def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
         depth = nodes["depth"].to_numpy()[:, None]
         is_at = depth == np.arange(1, depth.max() + 1)
         survived = score.reach(nodes, rule)[:, None] * is_at
-        return np.column_stack([nodes["node"] == 1, survived]) * of_path
+        before = np.column_stack([nodes["node"] == 1, survived[:, :-1]])
+        return np.hstack([survived, before]) * of_path
 
-    def value(sums: Array) -> Array:
-        return score.divide(sums[..., 1:], sums[..., :-1])
-
-    return Estimator("accept_by_depth, best path", columns, value, scalar=False)
+    return Estimator("accept_by_depth, best path", columns, score.quotient, scalar=False)
 
 
 def _estimates(
@@ -144,17 +142,15 @@ def _estimates(
     quantity: str,
     position_bin: int,
     half: int,
-    whole: str,
+    unused: str,
 ) -> pd.DataFrame:
     """KEYS, estimator, estimate, low, high in one position bin of `half` tokens (NA: all
-    positions); `whole`: which row of `stats.by_domain` is the paper's `all`.
+    positions). `unused`: the row of `stats.by_domain` that is not the paper's `all`.
     """
     if pd.notna(position_bin):
         rows = rows[rows["position"] // half == position_bin]
-    values = stats.by_domain(rows, estimator).frame
-    unused = {ALL, POOLED} - {whole}
-    is_unused = values["domain"].isin(unused)
-    values = values[~is_unused].replace({"domain": {whole: ALL}})
+    values = stats.by_domain(rows, estimator).without(domain=unused).frame
+    values = values.replace({"domain": {POOLED: ALL}})
     depth = values["estimator"].str.extract(r"\[(\d+)\]", expand=False).astype("Int64")
     values["depth"] = pd.NA if estimator.scalar else depth
     values = values.assign(bin=position_bin, quantity=quantity, estimator=estimator.name)
@@ -168,8 +164,7 @@ def cells_of_table(table: pd.DataFrame) -> pd.DataFrame:
     not have these domains, there is no column `published`.
     """
     keys = [key for key in KEYS if table[key].nunique() > 1]
-    in_paper = ["published"] if table["published"].notna().any() else []
-    shown = table[[*keys, *in_paper]].copy()
+    shown = table[[*keys, "published"]].dropna(axis=1, how="all")
     for name, numbers in {"ours, as published": OURS, "corrected": CORRECTED}.items():
         cells = [stats.cell(*row, digits=2) for row in table[numbers].to_numpy()]
         shown[name] = np.where(table[numbers[0]].isna(), "", cells)

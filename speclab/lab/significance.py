@@ -12,28 +12,22 @@ from statsmodels.stats.multitest import multipletests
 
 from speclab import stats
 from speclab.score import Estimator
-from speclab.stats import RESAMPLES, bounds_of, resampling_of
+from speclab.stats import bounds_of, resampling_of
 
 PERMUTATIONS = 10_000
 AT_ONCE = 1_000_000  # left-out prompts whose numbers are in memory
 
 
-def differences(
-    frame: pd.DataFrame,
-    estimator: Estimator,
-    n: int = PERMUTATIONS,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-) -> pd.DataFrame:
+def differences(frame: pd.DataFrame, estimator: Estimator, n: int = PERMUTATIONS) -> pd.DataFrame:
     """Every pair of domains with at least 5 prompts each: first, second, difference, low, high
-    (from `resamples`), p_value (prompts permuted between the two domains, n times; the statistic is
+    (from resamples), p_value (prompts permuted between the two domains, n times; the statistic is
     `_studentised`), p_holm (Holm's correction over these pairs).
     """
     frame = frame[frame["domain"].isin(stats.judged_domains(frame))]
-    prompts = resampling_of(frame, resamples, seed)
+    prompts = resampling_of(frame)
     totals = prompts.totals(estimator.columns(frame))
     resampled = estimator.number(prompts.resampled(totals))
-    rng = np.random.default_rng([seed, 1])
+    rng = np.random.default_rng([0, 1])
     rows = []
     for (a, first), (b, second) in combinations(enumerate(prompts.domains), 2):
         difference = resampled[:, a] - resampled[:, b]

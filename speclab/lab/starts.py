@@ -24,8 +24,7 @@ from speclab.plain import Array
 from speclab.replay import sums_by_gamma
 from speclab.tree import check_limit
 
-NEEDED = ["prompt_id", "domain", "position", "proposer"]
-NEEDED += ["accepted", "remaining", "limit"]
+NEEDED = ["prompt_id", "domain", "position", "proposer", "accepted", "remaining", "limit"]
 
 
 def replay_starts(starts: pd.DataFrame, gamma: int | Array) -> pd.DataFrame:

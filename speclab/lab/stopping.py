@@ -20,12 +20,10 @@ from speclab.cost import Costs
 from speclab.lab.choose import PROMPT, SUMS, Choice, PromptCosts, fit
 from speclab.lab.starts import NEEDED, replay_starts
 from speclab.score import require
-from speclab.stats import RESAMPLES
 
 THRESHOLDS = [round(0.05 * i, 2) for i in range(20)]  # tried in the fit; 0 never stops
 FIXED, CONFIDENCE = "best fixed gamma", "confidence"  # methods that are fitted
-COLUMNS = ["prompt_id", "domain", "position", "node", "depth", "rank"]
-COLUMNS += ["draft_prob", "target_rank"]
+COLUMNS = [*PROMPT, "position", "node", "depth", "rank", "draft_prob", "target_rank"]
 
 
 def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
@@ -90,9 +88,7 @@ def totals(planned: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 # ---- fitted on other prompts ---------------------------------------------------------------------
 
 
-def fit_rule(
-    starts: pd.DataFrame, costs: Costs, method: str, folds: int = 5, n: int = RESAMPLES
-) -> Choice:
+def fit_rule(starts: pd.DataFrame, costs: Costs, method: str, folds: int = 5) -> Choice:
     """A method (FIXED or CONFIDENCE) on every prompt. Its rule is fitted on the
     prompts of the same domain in the other folds, and again in every resample (`choose.fit`). The
     `judged` frame also has the threshold (FIXED: 0, so nothing stops) and the limit.
@@ -103,4 +99,4 @@ def fit_rule(
     for number, (limit, threshold) in enumerate(rules):
         sums = totals(stopped(starts, threshold, limit), costs)
         tables[number] = sums.assign(threshold=threshold, limit=limit)
-    return fit(PromptCosts(pd.concat(tables, names=["setting"])), folds=folds, n=n)
+    return fit(PromptCosts(pd.concat(tables, names=["setting"])), folds=folds)

@@ -5,7 +5,7 @@ text at another.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ THINKING, ANSWER = "thinking", "answer"
 
 @dataclass(frozen=True)
 class Text:
-    """Recorded texts at one temperature, one per prompt and seed; `cut` shortens them.
+    """Recorded texts at one temperature, one per prompt and seed.
 
     trace: all positions, with `hit` and `seed`. nodes: the trees of the first run (other seeds are
     recorded with one node per position). pair: what the first run's manifest says about the models.
@@ -36,12 +36,11 @@ class Text:
     pair: dict = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: Run, *others: Run) -> "Text":
+    def of(cls, *runs: Run) -> "Text":
         """From recorded runs at one temperature: the first with its trees, others (further seeds)
         with their texts. ValueError for runs at several temperatures, and for two runs with one
         seed, whose texts would count twice.
         """
-        runs = (run, *others)
         settings = [each.manifest["profile"] for each in runs]
         temperatures = {setting["temperature"] for setting in settings}
         seeds = [setting["seed"] for setting in settings]
@@ -52,8 +51,8 @@ class Text:
             )
         traces = [each.trace.assign(seed=seed) for each, seed in zip(runs, seeds, strict=True)]
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
-        nodes = run.nodes.assign(seed=seeds[0])
-        pair = run.manifest.get("pair", {})
+        nodes = runs[0].nodes.assign(seed=seeds[0])
+        pair = runs[0].manifest.get("pair", {})
         return cls(temperatures.pop(), trace, nodes, pair)
 
     @classmethod
@@ -99,12 +98,6 @@ class Text:
     def acceptance(self) -> Estimator:
         """The exact acceptance of one drafted token: hit[1] at T = 0, alpha at T > 0."""
         return score.mean_of(self.value, "alpha" if self.temperature else "hit[1]")
-
-    def cut(self, tokens: int) -> "Text":
-        """The texts as if each had ended after `tokens` tokens; their blocks end there too."""
-        trace = self.trace[self.trace["position"] < tokens]
-        nodes = self.nodes[self.nodes["position"] < tokens]
-        return replace(self, trace=trace.reset_index(drop=True), nodes=nodes)
 
     def chain(self, gamma: int) -> pd.DataFrame:
         """Blocks of drafted chains of `gamma` tokens: the columns of `replay.replay`, and `seed`.

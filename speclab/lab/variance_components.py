@@ -62,11 +62,9 @@ def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str,
     of_prompt = [count**0, level, level**2, about, count - 1, 1 / count]
     sums = prompts.resampled(np.stack(of_prompt, axis=1))
     parts = variances(sums)
-    several = count.max() > 1
-    names = ["domain", "prompt", "draw"] if several else ["domain", "prompt"]
     whole = sum(parts)  # without a second text the variance of the draw is 0
     intervals = {}
-    for name, part in zip(names, parts, strict=False):
+    for name, part in zip(("domain", "prompt", "draw"), parts, strict=True):
         undefined = np.where(part > 0, 1.0, 0.0)
         draws = np.divide(part, whole, out=undefined, where=whole > 0)
         draws = np.clip(draws, -1, 2)  # far outside 0 to 1 one would move all of them
@@ -74,6 +72,8 @@ def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str,
         bounds = stats.bounds_of(draws[1:] - excess, prompts.fewest)
         numbers = np.clip([draws[0], *bounds], 0, 1).tolist()
         intervals[name] = Interval(*numbers, len(prompts.domain))
+    if count.max() == 1:
+        del intervals["draw"]
     return intervals
 
 

@@ -98,6 +98,6 @@ class Manifest:
 
 def schema_of(name: str, columns: Collection[str]) -> pa.Schema:
     """The schema of a table with these columns: of SCHEMAS, or a head's trace."""
-    if name == "trace" and {*OF_BLOCKS} & {*columns}:
+    if "block_ranks" in columns:
         return pa.schema(TRACE | OF_BLOCKS, META)
     return SCHEMAS[name]

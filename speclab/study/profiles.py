@@ -123,8 +123,8 @@ class Profile:
             if len(set(named)) < len(named):
                 raise ValueError(f"{name}={list(named)}: a name occurs twice; write it once")
         paths = [Path(one.path) for one in self.models.values()]
-        for at, path in enumerate(paths[2:], 2):
-            if path in paths[:at]:
+        for path in paths[2:]:
+            if paths.count(path) > 1:
                 raise ValueError(
                     f"drafts: {path} is named twice (target and draft count); name each model once"
                 )
@@ -204,8 +204,8 @@ def load_profile(name: str | Path, overrides: Facts | str | None = None) -> Prof
     if not path.exists():
         allowed = near(str(name), profile_names())
         raise ValueError(f"profile={str(name)!r}: {allowed} or a YAML file")
-    written = read_yaml(path, f"correct it; {FOLDER.name}/reference.yaml is an example", dict)
-    values = {"name": path.stem, "notes": {}} | written
+    values: Facts = {"name": path.stem, "notes": {}}
+    values |= read_yaml(path, f"correct it; {FOLDER.name}/reference.yaml is an example", dict)
     try:  # papermill makes a text of `-p overrides '{…}'`
         changes = parse_yaml(overrides) if isinstance(overrides, str) else overrides or {}
         changes = dict(**changes)
@@ -227,10 +227,8 @@ def load_profile(name: str | Path, overrides: Facts | str | None = None) -> Prof
             values[key] = value
     # names of files and folders become their places
     place = partial(_place, path.parent)
-    for key in {"prompts", "traces"} & values.keys():
+    for key in {"prompts", "other_prompts", "traces"} & values.keys():
         values[key] = place(values[key])
-    if isinstance(values.get("other_prompts"), list):
-        values["other_prompts"] = [*map(place, values["other_prompts"])]
     if isinstance(values.get("prompts"), dict):
         values["prompts"] = checked(HubPrompts, values["prompts"], f"{path.name}: prompts")
 
@@ -262,9 +260,11 @@ def with_head(profile: Profile) -> Profile | None:
 
 def _place(folder: Path, name: Any) -> Any:
     """The file or folder with this name in `folder`, else in the working folder, else in the
-    repository. A path in the repository is relative to it; others are absolute. A name that is not
-    found is unchanged, because it may be a name of the hub or of a prompt set.
+    repository; of a list, each. A path in the repository is relative to it; others are absolute. A
+    name that is not found is unchanged, because it may be a name of the hub or of a prompt set.
     """
+    if isinstance(name, list):
+        return [_place(folder, one) for one in name]
     if not isinstance(name, str) or name in {"", *SETS}:
         return name
     for root in (folder, Path(), ROOT):

@@ -9,7 +9,6 @@ import inspect
 import os
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -217,20 +216,23 @@ PAPER_SETS = {
         streaming=True,
     ),
 }
-MT_BENCH = HubSet(
-    "HuggingFaceH4/mt_bench_prompts",
-    None,
-    "train",
-    "e3a795c5e9a82ee40611c416b8a7786c73198991",
-    _first_turn("chat"),
-)
+MT_BENCH = {
+    domain: HubSet(
+        "HuggingFaceH4/mt_bench_prompts",
+        None,
+        "train",
+        "e3a795c5e9a82ee40611c416b8a7786c73198991",
+        _first_turn(domain),
+    )
+    for domain in DOMAINS
+}
 GSM8K = replace(PAPER_SETS["reasoning"], text=lambda row: row["question"])
 # public sets by name: the source of each domain, without the paper's wrapper
 HUB_SETS: dict[str, dict[str, HubSet]] = {
     "paper": PAPER_SETS,
     "humaneval": {"code": PAPER_SETS["code"]},
     "gsm8k": {"reasoning": GSM8K},
-    "mt-bench": {name: replace(MT_BENCH, text=_first_turn(name)) for name in DOMAINS},
+    "mt-bench": MT_BENCH,
 }
 SETS = (*OWN_SETS, *HUB_SETS)
 PER_DOMAIN = 50  # default number of prompts per domain of a public set, as in the paper
@@ -428,12 +430,14 @@ def decoded_prompts(
     order of appearance. A domain with fewer prompts gives its last ones. If that is fewer than
     `least` in total, each domain gives more, until there are `least`, or all.
     """
-    sizes = Counter(prompt.domain for prompt in prompts)
-    while sum(min(size, per_domain) for size in sizes.values()) < min(least, len(prompts)):
+    of_domain: dict[str, list[Any]] = {}
+    for prompt in prompts:
+        of_domain.setdefault(prompt.domain, []).append(prompt)
+    sizes = [*map(len, of_domain.values())]
+    while sum(min(size, per_domain) for size in sizes) < min(least, len(prompts)):
         per_domain += 1
     chosen = []
-    for domain in dict.fromkeys(prompt.domain for prompt in prompts):
-        known = [prompt for prompt in prompts if prompt.domain == domain]
+    for known in of_domain.values():
         count = min(per_domain, len(known))
         start = min(first, len(known) - count)
         left = known[start:]
@@ -540,7 +544,7 @@ def _check_read(tokenizer: Any, read: Sequence[tuple[Prompt, list[int]]], given:
             return _ids(tokenizer, prompt, "chat", arguments) == ids
         return False
 
-    others: dict[str, list[tuple[list[int], Prompt, Facts]]] = {}
+    others: dict[str, list[Any]] = {}  # what `is_same` takes, by what may be ignored
     for role in ("system", "tool"):  # each prompt with other words of this role
         for prompt, ids in read:
             if role in dict(prompt.messages):

@@ -55,10 +55,14 @@ def peak_bytes() -> dict[str, int]:
 
         unit = 1 if sys.platform == "darwin" else 1024
         peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    return {"process": peak} | {gpu: torch.cuda.max_memory_allocated(gpu) for gpu in gpus}
+    of_gpus = {
+        f"cuda:{index}": torch.cuda.max_memory_allocated(index)
+        for index in range(torch.cuda.device_count())
+    }
+    return {"process": peak} | of_gpus
 
 
+@dataclass
 class Worker:
     """Holds a job and, from its first block on, the pair (both models on `device`, if given).
 
@@ -66,17 +70,16 @@ class Worker:
     next blocks are written together with those of a block, because this worker records them too.
     """
 
-    def __init__(
-        self, job: Job, device: str | None = None, pair: Pair | None = None, ahead: bool = False
-    ):
-        self.job = job
-        self.device = device
-        self.pair = pair
-        self.ahead = ahead
+    job: Job
+    device: str | None = None
+    pair: Pair | None = None
+    ahead: bool = False
+
+    def __post_init__(self) -> None:
         # packed nodes, and in how many parts texts are written; less at once when memory runs out
-        self.packed = job.profile.max_packed_tokens
+        self.packed = self.job.profile.max_packed_tokens
         self.parts = 1
-        self.texts = dict(job.texts or {})
+        self.texts = dict(self.job.texts or {})
         self.passes = Passes()
 
     def _write(self, pair: Pair, index: int) -> None:
@@ -106,9 +109,8 @@ class Worker:
         block, profile = self.job.blocks[index], self.job.profile
         if self.pair is None:  # loaded with the first block
             torch.set_num_threads(self.job.threads)
-            specs = {name: getattr(profile, name) for name in MODELS}
-            if self.device:
-                specs = {name: replace(spec, device=self.device) for name, spec in specs.items()}
+            there = {"device": self.device} if self.device else {}
+            specs = {name: replace(getattr(profile, name), **there) for name in MODELS}
             self.pair = load_pair(profile.replace(**specs))
         began = time.perf_counter()
         while True:
@@ -141,10 +143,3 @@ class Worker:
 
 
 Engine = Callable[[Job, list[int]], Iterator[Done]]
-
-
-def record_here(job: Job, indices: list[int], pair: Pair | None = None) -> Iterator[Done]:
-    """Record the blocks one after another in this process. The pair is loaded here unless it is
-    given.
-    """
-    return map(Worker(job, pair=pair, ahead=True).record, indices)

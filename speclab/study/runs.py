@@ -220,21 +220,20 @@ def write_part(folder: Path, prompts: Sequence[EncodedPrompt], done: "Done", set
     write_facts(marker, done.facts | {"settings": settings}, paths)
 
 
-def part_facts(folder: Path, index: int, settings: str) -> Facts | None:
-    """Facts of a complete part. None, so that it is recorded again, if it was never finished, or,
+def part_facts(folder: Path, index: int, settings: str) -> Facts:
+    """Facts of a complete part. Empty, so that it is recorded again, if it was never finished, or,
     with a notice, if it is damaged or belongs to a run with other `settings` (their checksum).
     """
     marker = part_file(folder, index, "json")
-    if not marker.is_file():
-        return None
-    try:
-        facts = read_facts(marker, "recording it again")
-        if facts.get("settings") != settings:
-            raise Damaged(f"{marker} belongs to another run; recording it again")
-        return facts
-    except Damaged as error:
-        notice(f"part {index} in {folder}: {error}")
-        return None
+    if marker.is_file():
+        try:
+            facts = read_facts(marker, "recording it again")
+            if facts.get("settings") == settings:
+                return facts
+            notice(f"part {index} in {folder}: it belongs to another run; recording it again")
+        except Damaged as error:
+            notice(f"part {index} in {folder}: {error}")
+    return {}
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -271,7 +270,7 @@ class Run:
         path = self.folder / f"{name}.parquet"
         try:
             table = pq.read_table(path)
-        except (pa.ArrowException, ValueError) as error:
+        except pa.ArrowException as error:
             raise Damaged(f"{path} is not a run's table ({one_line(error)}); {MEND}") from None
         wanted, rows = schema_of(name, table.schema.names), self.manifest["rows"][name]
         if not table.schema.equals(wanted) or table.num_rows != rows:
@@ -303,7 +302,7 @@ def load_run(folder: str | Path) -> Run:
     the repository; its tables are checked against the checksums in its manifest. RunError if it is
     not there, not finished or from another version, Damaged if it has changed.
     """
-    for path in (Path() / folder, ROOT / folder):
+    for path in (Path(folder), ROOT / folder):
         if (path / "manifest.json").is_file():
             return Run(path, manifest_of(path, is_sealed=True))
     raise RunError(
@@ -338,9 +337,9 @@ def manifest_of(folder: Path, is_sealed: bool = False) -> Facts:
 
 def texts_of(run: Run) -> Texts:
     """The target's continuations of a run, token ids by prompt_id."""
-    rows = run.trace.sort_values("position")
-    texts = rows.groupby("prompt_id")["token"]
-    return {prompt: tuple(tokens.tolist()) for prompt, tokens in texts}
+    tokens = run.trace.sort_values("position").groupby("prompt_id")["token"]
+    texts: Texts = tokens.agg(tuple).to_dict()
+    return texts
 
 
 def profile_of(run: Run) -> Profile:
@@ -353,10 +352,9 @@ def tokenizer_of(run: Run) -> Any:
     or if the target has changed.
     """
     folder = ModelFolder.whole(profile_of(run).target)
-    if folder is None or folder.digest != run.manifest["weights"]["target"]:
-        return None
-    with suppress(ModuleNotFoundError):  # an environment that only reads traces
-        return folder.tokenizer
+    if folder and folder.digest == run.manifest["weights"]["target"]:
+        with suppress(ModuleNotFoundError):  # an environment that only reads traces
+            return folder.tokenizer
     return None
 
 
@@ -510,7 +508,7 @@ def sets_asked(profile: Profile, domains: Iterable[str]) -> list[str]:
     can be removed. ValueError for a file without a new prompt: a finding that is tested again on
     the same prompts, under another name, is not tested.
     """
-    known: set[tuple[object, ...]] = set()
+    known = set[Any]()
     for source in (profile.prompts, *profile.others):
         if source not in HUB_SETS:  # reading one would download it
             here = {(prompt.text, prompt.messages) for prompt in load_prompts(source)}
@@ -520,7 +518,7 @@ def sets_asked(profile: Profile, domains: Iterable[str]) -> list[str]:
                     "name a file with other prompts, or leave it out"
                 )
             known |= here
-    has_words = bool(set(WITH_WORDS) & set(domains))
+    has_words = {*WITH_WORDS} & {*domains}
     return [source for source in profile.others if has_words or source != "unwrapped"]
 
 
@@ -689,8 +687,9 @@ def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | Non
             day = run.manifest["finished"][:10]
             say_once(f"read from {_short(run.folder)}{part} (recorded {day})")
         return run
-    same = recorded_run(profile, "greedy") if kind in OTHER_TREES else None
-    texts = texts_of(same) if same else None
+    texts = None
+    if kind in OTHER_TREES and (same := recorded_run(profile, "greedy")):
+        texts = texts_of(same)
     return record_run(of_kind(profile, kind), texts=texts, engine=engine, kind=kind)
 
 
@@ -723,7 +722,7 @@ def record_run(
     returned numbers that are not finite.
     """
     from speclab.models.pairs import check_spec, device_of
-    from speclab.study.recording import Job, record_here
+    from speclab.study.recording import Job, Worker
 
     devices = {}
     for name in MODELS:
@@ -760,7 +759,9 @@ def record_run(
         digest = sha256_of(path)
         known = {index: part_facts(folder, index, digest) for index in range(len(blocks))}
         if missing := [index for index, facts in known.items() if not facts]:
-            work = (engine or partial(record_here, pair=pair))(Job(profile, blocks, texts), missing)
+            job = Job(profile, blocks, texts)
+            here = Worker(job, pair=pair, ahead=True).record
+            work = engine(job, missing) if engine else map(here, missing)
             bar = {"desc": f"record {profile.name}", "unit": "block", "disable": None}
             for done in (shown := tqdm(work, total=len(missing), **bar)):
                 known[done.index] = done.facts
@@ -768,7 +769,7 @@ def record_run(
                 if shown.disable:  # a log has no bar
                     finished_blocks = sum(map(bool, known.values()))
                     notice(f"{folder.name}: block {finished_blocks} of {len(blocks)}")
-        parts = [facts for facts in known.values() if facts]
+        parts = [*known.values()]
         # join the parts of each table into one file, a row group per block
         tables = {}
         for name, file in zip(SCHEMAS, TABLES, strict=True):

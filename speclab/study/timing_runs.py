@@ -100,20 +100,20 @@ def costs_for(run: Run, c: float | None = None) -> PairCosts:
     """The costs for the pair of a run: those of a given c with v = 1 and o = 0; without it, those
     of its timing runs; else those of c = ASSUMED_C.
     """
-    rows, is_shipped = timing_runs(run.manifest["weights"])
-    if c is not None or rows.empty:
-        if c is None:
-            c = ASSUMED_C
-            source = (
-                f"assumed: c = {c}, v = 1 and o = 0. Notebook 10 measures them on an idle machine."
-            )
-        else:
-            source = f"those of c = {c:.3g}, with v = 1 and o = 0."
+    if c is not None:
+        source = f"those of c = {c:.3g}, with v = 1 and o = 0."
         return PairCosts(Costs.assumed(c), (), source)
+    rows, is_shipped = timing_runs(run.manifest["weights"])
+    if rows.empty:
+        source = (
+            f"assumed: c = {ASSUMED_C}, v = 1 and o = 0. Notebook 10 measures them on an idle "
+            "machine."
+        )
+        return PairCosts(Costs.assumed(ASSUMED_C), (), source)
     each = tuple(mean_costs(own) for _, own in rows.groupby("when"))
     costs = mean_costs(rows)
-    first, last = rows["when"].str[:10].agg(["min", "max"])
-    days = first if first == last else f"{first} to {last}"
+    ends = rows["when"].str[:10].agg(["min", "max"])
+    days = " to ".join(ends.unique())
     where = "that the kit ships" if is_shipped else "on this machine"
     n = min(5, costs.sizes[-1])
     source = (
