@@ -20,7 +20,7 @@ import pandas as pd
 from speclab import replay
 from speclab.cost import Costs
 from speclab.estimates import ABOVE, Estimates, verdict
-from speclab.score import ALL, POOLED, across, domains_in, quotient
+from speclab.score import ALL, POOLED, across, domains_in, quotient, require
 from speclab.shapes import parse_shape
 from speclab.stats import (
     MIN_PROMPTS,
@@ -164,6 +164,7 @@ def block_counts(
     limit it drafts beyond the end of a text, which it cannot know in advance. None: nothing is
     drafted beyond the end.
     """
+    require(trace, [*PROMPT, "position"], "trace")
     parts = []
     for name, shape in settings.items():
         made = blocks_of(trace, shape, rule, max_new_tokens)
