@@ -148,7 +148,8 @@ clock = stopwatch.measured(
 
 # %%
 costs = clock.costs
-refused, stamp = cost.disturbed(costs), cost.stamp(costs)
+refused = cost.disturbed(costs)
+stamp = cost.UNRELIABLE if refused else ""
 weights = greedy.manifest["weights"]
 earlier, _ = timing_runs.timing_runs(weights)
 is_alike = (earlier["machine"] == timing_runs.this_machine()) & (earlier["device"] == formats)

@@ -18,6 +18,7 @@ from typing import Any
 from speclab.cli.hosted import lacking, missing_package
 from speclab.models import hub
 from speclab.models.folder import ModelFolder, check_torchvision
+from speclab.models.support import check_spec
 from speclab.plain import one_line
 from speclab.show.notebook import limit_threads, quiet
 from speclab.study.profiles import MODELS, ROOT, Profile
@@ -77,7 +78,7 @@ def model(profile: Profile, which: str) -> str:
     """Can the kit use a model, is it on this machine or on the hub, and has its device room? The
     memory is estimated from the size of its files.
     """
-    from speclab.models.pairs import check_spec, device_of, free_bytes
+    from speclab.models.pairs import device_of, free_bytes
 
     spec = profile.models[which]
     folder = check_spec(spec, profile.positions, which)

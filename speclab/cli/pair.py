@@ -18,6 +18,7 @@ from pathlib import Path
 
 from speclab.models.folder import AGAIN, ModelFolder
 from speclab.models.hub import EVERYTHING
+from speclab.models.support import check_spec
 from speclab.plain import Facts, notice, sha256_of
 from speclab.study import runs
 from speclab.study.profiles import Profile
@@ -28,8 +29,6 @@ def fetch_pair(profile: Profile) -> list[Path]:
     Returns their folders. ModelsMissing if the hub does not provide one; ValueError, before the
     first weights, for a model that cannot be used.
     """
-    from speclab.models.pairs import check_spec
-
     away = []
     for which, spec in profile.models.items():
         if not (ModelFolder.local(spec) or ModelFolder.whole(spec)):

@@ -19,6 +19,7 @@ from typing import Any
 from speclab.estimates import counted
 from speclab.models import hub
 from speclab.models.folder import ModelFolder
+from speclab.models.support import check_spec
 from speclab.plain import Facts, say_once
 from speclab.stats import MIN_PROMPTS
 from speclab.study import runs, timing_runs
@@ -119,8 +120,6 @@ def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> Iterator[PlannedR
     if it is nowhere, why it cannot be recorded, by a config.json on this machine, or by a chat
     template that the tokenizer does not have. ValueError if the prompts cannot be read otherwise.
     """
-    from speclab.models.pairs import check_spec
-
     readers: dict[str, list[str]] = {}
     for notebook in notebooks:
         for kind in kinds_named(profile, declared(notebook)):

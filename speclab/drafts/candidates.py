@@ -6,7 +6,6 @@ data/runs/drafts by everything that changes their numbers, so that a second call
 """
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,13 +23,12 @@ from speclab.models.pairs import (
     model_facts,
     parameter_count,
 )
-from speclab.plain import ModelSpec
+from speclab.plain import ModelSpec, Texts
 from speclab.sampling import check_finite, rank_key, rank_of
 from speclab.study import runs
 from speclab.study.profiles import Profile
 
 WORK = runs.RUNS / "drafts"
-Texts = Mapping[str, tuple[int, ...]]  # token ids by prompt_id
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,10 @@ from torch import Tensor
 
 from speclab.model import KVCache
 from speclab.models.folder import ModelFolder
-from speclab.models.model import (
-    Network,
-    Projection,
-)
+from speclab.models.model import Network, Projection
 from speclab.models.trimmed import TrimmedHead
 from speclab.plain import brief
 
-EAGLE3 = "eagle3"
 # weights that a head's file may lack: the target's, and those that only its training uses
 OF_TARGET = ("embed_tokens.weight", "lm_head.weight")
 OF_TRAINING = ("verifier_norm.weight", "verifier_lm_head.weight")
@@ -184,9 +180,16 @@ def load_head(folder: ModelFolder, target: Network, dtype: torch.dtype) -> Head:
     """
     if said := unreadable(folder):
         raise ValueError(said)
-    # the network, with the weights of its file and of the target
+    # the library's network, with the weights of its file and of the target
     with folder.used():
-        network = _network(folder)
+        from speculators.config import SpeculatorModelConfig
+        from speculators.models.eagle3 import Eagle3DraftModel
+
+        config = SpeculatorModelConfig.from_pretrained(str(folder.path))
+        config.transformer_layer_config._attn_implementation = "sdpa"
+        # the kit gives it the target's weights itself, and looks for no other model
+        config.speculators_config.verifier.name_or_path = None
+        network: Any = Eagle3DraftModel(config).float()
     _check_shape(folder, network, target)
     borrowed = _load_weights(folder, network, target)
     del network.verifier_lm_head, network.verifier_norm
@@ -213,18 +216,6 @@ def load_head(folder: ModelFolder, target: Network, dtype: torch.dtype) -> Head:
     )
     target.taps = tuple(network.config.eagle_aux_hidden_state_layer_ids)
     return head
-
-
-def _network(folder: ModelFolder) -> Any:
-    """The library's network, without weights."""
-    from speculators.config import SpeculatorModelConfig
-    from speculators.models.eagle3 import Eagle3DraftModel
-
-    config = SpeculatorModelConfig.from_pretrained(str(folder.path))
-    config.transformer_layer_config._attn_implementation = "sdpa"
-    # the kit gives it the target's weights itself, and looks for no other model
-    config.speculators_config.verifier.name_or_path = None
-    return Eagle3DraftModel(config).float()
 
 
 def _check_shape(folder: ModelFolder, network: Any, target: Network) -> None:

@@ -1,26 +1,19 @@
-"""Networks as language models: their passes, faster products with fixed weights, and the limits
-that their settings name.
+"""Networks as language models: their passes, and faster products with fixed weights.
 
-Imports torch only. Data is sent to a GPU with `non_blocking`, so that the host does not wait for
+Data is sent to a GPU with `non_blocking`, so that the host does not wait for
 the GPU's queue.
 """
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from speclab.model import KVCache, LanguageModel
-
-if TYPE_CHECKING:
-    from speclab.models.folder import ModelFolder
-
-# names of settings: how many keys attention sees; longrope's positions before its angles change
-WINDOW = re.compile(r"(window|window_size|chunk_size)$")
-BEFORE_LONG = "original_max_position_embeddings"
+from speclab.models.folder import ModelFolder
+from speclab.models.support import limits
 
 
 class Projection:
@@ -65,22 +58,6 @@ class Projection:
         return found[:count]
 
 
-def limits(config: Any) -> dict[str, int]:
-    """The most tokens of a context, by the entry of a network's settings that says so.
-
-    An attention window is one, because no tree's mask follows it. With longrope it is the tokens
-    before its angles change, because cached keys have the earlier angles.
-    """
-    settings = config.get_text_config(decoder=True)
-    found = {"max_position_embeddings": getattr(settings, "max_position_embeddings", None)}
-    found |= {name: most for name, most in vars(settings).items() if WINDOW.search(name)}
-    rope = getattr(settings, "rope_parameters", None) or {}
-    for part in (rope, *rope.values()):
-        if isinstance(part, dict) and part.get("rope_type") == "longrope":
-            found[BEFORE_LONG] = part.get(BEFORE_LONG)
-    return {name: most for name, most in found.items() if type(most) is int and most > 0}
-
-
 @dataclass(eq=False)
 class Network(LanguageModel):
     """A language model with Hugging Face's calling convention for its body,
@@ -98,7 +75,7 @@ class Network(LanguageModel):
     device: torch.device
     kernel: str = "Linear"
     network: Any = None
-    folder: "ModelFolder | None" = None
+    folder: ModelFolder | None = None
     borrowed: int = 0
 
     def __post_init__(self):

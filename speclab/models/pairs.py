@@ -16,8 +16,8 @@ from speclab.model import LanguageModel, Pair, over_trunk
 from speclab.models import head, trimmed
 from speclab.models.folder import ModelFolder, all_stops
 from speclab.models.lean import LeanBody, is_supported
-from speclab.models.model import WINDOW, Network, Projection, limits
-from speclab.models.support import check_architecture, check_usable
+from speclab.models.model import Network, Projection
+from speclab.models.support import WINDOW, check_architecture, check_spec, limits
 from speclab.models.translated import TranslatedModel
 from speclab.models.vocabularies import spelling_of
 from speclab.plain import Facts, ModelSpec, say_once
@@ -33,15 +33,14 @@ PACKED = 2048  # tokens that a pass adds at most, unless a profile says otherwis
 FEW = 1000  # common tokens of two vocabularies, which is said (Qwen2.5 and SmolLM2: 39,237)
 
 
-def load_both(target: ModelSpec, draft: ModelSpec, context: int, packed: int) -> Pair:
-    """A target and a draft, checked, cut to their shared ids, with the target's tokenizer. context:
-    the longest prompt plus continuation; packed: the most tokens that a pass adds to it.
+def load_both(
+    target: ModelSpec, draft: ModelSpec, folder: ModelFolder, of_draft: ModelFolder, slots: int
+) -> Pair:
+    """A target and a draft from their folders, after `check_spec`, cut to their shared ids, with
+    the target's tokenizer. slots: as in `check_model`.
     """
-    folder = check_spec(target, context, "target")  # both before either is loaded
-    of_draft = check_spec(draft, context, "draft")
-    folder = folder.with_weights(target)
+    folder = folder.with_weights(target)  # both before either is loaded
     of_draft = of_draft.with_weights(draft)
-    slots = context + packed
     first = _load(target, folder, slots)
     tokenizers = folder.tokenizer, None if of_draft.is_head else of_draft.tokenizer
     stops = folder.stop_ids(tokenizers[0])
@@ -109,24 +108,6 @@ def _paired(
     if drafting is not second:  # translated
         facts["draft"]["own_vocabulary"] = second.vocab
     return Pair(first, drafting, tokenizers[0], stops, facts | {"shared_vocabulary": first.vocab})
-
-
-def check_spec(spec: ModelSpec, context: int = 0, which: str = "model") -> ModelFolder:
-    """The folder of a model, without weights yet. ValueError if its config.json says that it cannot
-    be used, or not for texts of `context` tokens.
-    """
-    folder = ModelFolder.fetched(spec)
-    try:
-        if folder.is_head and which != "draft":
-            raise ValueError(
-                "it is a trained head, which can only be the `draft` of a profile, for the target "
-                "that it was trained with; use a causal language model, or make the head the "
-                "`draft` of a second profile"
-            )
-        check_usable(folder.config, context)
-    except ValueError as error:
-        raise ValueError(f"{which} {spec.path}: {error}") from None
-    return folder
 
 
 def load_model(spec: ModelSpec, context: int = 0) -> Network:

@@ -3,16 +3,16 @@ downloads weights; `doctor` and `plan` print why not. The entry of config.json t
 named. What config.json does not say shows when a model is loaded (`pairs.check_model`).
 """
 
+import re
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
-from speclab.models.folder import OF_HEAD
-from speclab.models.head import EAGLE3
+from speclab.models.folder import OF_HEAD, ModelFolder
 from speclab.models.hub import MEND
-from speclab.models.model import limits
-from speclab.plain import Facts, one_line
+from speclab.plain import Facts, ModelSpec, one_line
 
+EAGLE3 = "eagle3"
 # entries that the kit does not compute, unless they are off or 1
 NOT_COMPUTED = {
     "alibi": "its attention depends on slots of the cache, which are not positions",
@@ -23,9 +23,30 @@ NOT_COMPUTED = {
     "lm_head_multiplier": CHANGED,
     "output_multiplier": CHANGED,
 }
+# names of settings: how many keys attention sees; longrope's positions before its angles change
+WINDOW = re.compile(r"(window|window_size|chunk_size)$")
+BEFORE_LONG = "original_max_position_embeddings"
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 LAYERS = ("layer_types", "layers_block_type")  # entries that name the kind of each layer
 LIST = "notebooks/README.md lists those that work"
+
+
+def check_spec(spec: ModelSpec, context: int = 0, which: str = "model") -> ModelFolder:
+    """The folder of a model, without weights yet. ValueError if its config.json says that it cannot
+    be used, or not for texts of `context` tokens.
+    """
+    folder = ModelFolder.fetched(spec)
+    try:
+        if folder.is_head and which != "draft":
+            raise ValueError(
+                "it is a trained head, which can only be the `draft` of a profile, for the target "
+                "that it was trained with; use a causal language model, or make the head the "
+                "`draft` of a second profile"
+            )
+        check_usable(folder.config, context)
+    except ValueError as error:
+        raise ValueError(f"{which} {spec.path}: {error}") from None
+    return folder
 
 
 def check_usable(config: Facts, context: int) -> None:
@@ -84,6 +105,22 @@ def read_config(config: Facts) -> Any:
     except Exception as error:  # each architecture checks its settings in its own way
         said = one_line(f"{type(error).__name__}: {error}")[:300]
         raise ValueError(f"its config.json cannot be used ({said}); {MEND}") from None
+
+
+def limits(config: Any) -> dict[str, int]:
+    """The most tokens of a context, by the entry of a network's settings that says so.
+
+    An attention window is one, because no tree's mask follows it. With longrope it is the tokens
+    before its angles change, because cached keys have the earlier angles.
+    """
+    settings = config.get_text_config(decoder=True)
+    found = {"max_position_embeddings": getattr(settings, "max_position_embeddings", None)}
+    found |= {name: most for name, most in vars(settings).items() if WINDOW.search(name)}
+    rope = getattr(settings, "rope_parameters", None) or {}
+    for part in (rope, *rope.values()):
+        if isinstance(part, dict) and part.get("rope_type") == "longrope":
+            found[BEFORE_LONG] = part.get(BEFORE_LONG)
+    return {name: most for name, most in found.items() if type(most) is int and most > 0}
 
 
 def check_architecture(network: Any, settings: Any, packed: bool = False) -> None:

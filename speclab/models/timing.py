@@ -105,13 +105,12 @@ def decoded_speed(
     """
     rows = []
     methods = {PLAIN: NO_DRAFT} | dict(shapes)
-    drafted = max(shape.room for shape in methods.values())
-    room = max_new_tokens + drafted
+    room = max_new_tokens + max(shape.room for shape in methods.values())
     turns = product(range(-1, repeats), enumerate(prompts))  # repeat -1 warms up
     for repeat, (number, prompt) in turns:
-        new = max_new_tokens if repeat >= 0 else min(8, max_new_tokens)
         if repeat < 0 < number:
             continue
+        new = max_new_tokens if repeat >= 0 else min(8, max_new_tokens)
         caches = prefill(pair, prompt.ids, room)  # the same for all methods
         order = [*methods]
         if (repeat + number) % 2:
@@ -120,17 +119,16 @@ def decoded_speed(
             if method == PLAIN:
                 counts = _plain_counts(pair, prompt, new, caches[0])
             else:
-                given = prompt, "greedy", methods[method], GREEDY, new, 0, caches
-                text = decode_prompt(pair, *given)
+                how = "greedy", methods[method], GREEDY, new, 0, caches
+                text = decode_prompt(pair, prompt, *how)
                 counts = {
                     "text": text.token_ids,
                     "tokens": len(text.token_ids),
                     "blocks": text.target_passes,
                     "time_s": text.time_s - text.prefill_time_s,
                 }
-            names = {"method": method, "repeat": repeat}
-            names |= {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-            rows.append(names | counts)
+            of_prompt = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+            rows.append({"method": method, "repeat": repeat} | of_prompt | counts)
     return pd.DataFrame(rows).query("repeat >= 0").reset_index(drop=True)
 
 

@@ -5,7 +5,8 @@ Imports torch only when models are loaded, because keys and recorded runs are re
 
 from typing import TYPE_CHECKING
 
-from speclab.models.folder import GENERATION, ModelFolder
+from speclab.models.folder import GENERATION
+from speclab.models.support import check_spec
 from speclab.plain import Facts, brief, say_once
 from speclab.study.profiles import Profile
 
@@ -17,10 +18,11 @@ def load_pair(profile: Profile) -> "Pair":
     """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
     from speclab.models.pairs import load_both
 
-    folder = ModelFolder.fetched(profile.target)
-    say_left_out(profile.target.path, folder.left_out(profile.temperature > 0))
-    specs = profile.target, profile.draft
-    return load_both(*specs, profile.positions, profile.max_packed_tokens)
+    specs, positions = (profile.target, profile.draft), profile.positions
+    target = check_spec(specs[0], positions, "target")  # both before either is loaded
+    draft = check_spec(specs[1], positions, "draft")
+    say_left_out(profile.target.path, target.left_out(profile.temperature > 0))
+    return load_both(*specs, target, draft, positions + profile.max_packed_tokens)
 
 
 def say_left_out(target: str, left_out: Facts) -> None:

@@ -32,6 +32,7 @@ from tqdm import tqdm
 
 from speclab import place, score
 from speclab.models.folder import ModelFolder, model_digest
+from speclab.models.support import check_spec
 from speclab.plain import (
     EncodedPrompt,
     Facts,
@@ -721,7 +722,7 @@ def record_run(
     used. RunError: the folder holds another run or other files. NonFiniteProbability: a model
     returned numbers that are not finite.
     """
-    from speclab.models.pairs import check_spec, device_of
+    from speclab.models.pairs import device_of
     from speclab.study.recording import Job, Worker
 
     devices = {}
