@@ -71,14 +71,12 @@ def of_hub(tmp_path, monkeypatch, random_folders):
 )
 def test_an_error_of_the_hub_says_what_to_do(kind, monkeypatch):
     error = kind.__new__(kind)  # it has the parts of a hub's response
-    monkeypatch.setattr(ModelFolder, "here", lambda _: None)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=error))
-    for ask in (hub.snapshot, hub.size, ModelFolder.fetched):
-        with pytest.raises(hub.ModelsMissing, match=NAME) as caught:
-            ask(ModelSpec(NAME, revision="main2"))
-        for words in (kind.__name__, "'main2'", "`hf auth login`", "set SPECLAB_MODELS"):
-            assert words in str(caught.value)
-        assert "\n" not in str(caught.value)
+    with pytest.raises(hub.ModelsMissing, match=NAME) as caught:
+        hub.size(ModelSpec(NAME, revision="main2"))
+    for words in (kind.__name__, "'main2'", "`hf auth login`", "set SPECLAB_MODELS"):
+        assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("form", ["one file", "index"])
@@ -89,21 +87,17 @@ def test_only_the_files_of_the_weights_are_fetched(of_hub, form):
         weights = ["model.safetensors.index.json", *INDEX["weight_map"].values()]
         for name in weights:
             (of_hub.folder / name).write_text(json.dumps(INDEX))
-    assert ModelFolder(hub.snapshot(ModelSpec(NAME))).has_weights
+    assert ModelFolder.fetched(ModelSpec(NAME), hub.EVERYTHING).has_weights
     assert {*weights, "config.json", "tokenizer.json"} <= {*of_hub.fetched}
     assert not {*UNWANTED} & {*of_hub.fetched}
     assert hub.size(ModelSpec(NAME)) == 10**9 * len(of_hub.fetched)
 
 
-def changes(**more):
-    """Options of a verb that change the profile tiny."""
-    return [f"--set={key}={value}" for key, value in (HUB_PAIR | more).items()]
-
-
 def test_no_weights_are_fetched_of_a_model_that_cannot_be_used(of_hub, capsys):
     """Its config.json says so, and that is fetched first."""
     edit_json(of_hub.folder / "config.json", model_type="gemma2")
-    assert main(["pair", "--profile", "tiny", *changes()]) == 2
+    changes = [f"--set={key}={value}" for key, value in HUB_PAIR.items()]
+    assert main(["pair", "--profile", "tiny", *changes]) == 2
     assert f"target {NAME}" in (said := capsys.readouterr().err) and "softcapping" in said
     assert "model.safetensors" not in of_hub.fetched
 

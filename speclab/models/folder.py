@@ -13,6 +13,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from speclab.models import hub
 from speclab.models.hub import EVERYTHING, INDEX, MEND, OF_GPTQ, READING, SINGLE, ModelsMissing
 from speclab.place import ROOT, folder_of
@@ -87,9 +89,12 @@ class ModelFolder:
     @classmethod
     def fetched(cls, spec: ModelSpec, patterns: Sequence[str] = READING) -> "ModelFolder":
         """The folder of a model. If it is not on this machine, the files of these patterns are
-        downloaded from the hub: settings and tokenizer, or EVERYTHING. ModelsMissing if that fails.
+        downloaded from the hub, with a progress bar: settings and tokenizer, or EVERYTHING.
+        ModelsMissing if that fails.
         """
-        return cls.local(spec) or cls.whole(spec) or cls(hub.snapshot(spec, patterns))
+        if folder := cls.local(spec) or cls.whole(spec):
+            return folder
+        return cls(Path(hub.download(spec, patterns, tqdm_class=tqdm)))
 
     # ---- what it holds
 

@@ -67,12 +67,11 @@ class HeadCache(KVCache):
     states at every slot. Slot i is token i of the text, or a drafted token after the text.
     """
 
-    def __init__(self, network: Any, capacity: int = 256):
+    def __init__(self, network: Any, capacity: int):
         super().__init__(capacity)
         self._network = network
-        width = network.fc.out_features
-        self.features = network.fc.weight.new_zeros(0, width)
-        self.states = network.fc.weight.new_zeros(0, width)
+        self.features = network.fc.weight.new_zeros(0, network.fc.out_features)
+        self.states = self.features
 
     @torch.inference_mode()
     def take(self, features: Tensor) -> None:

@@ -4,7 +4,6 @@ line that says what to do.
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from speclab.plain import ModelSpec, one_line
@@ -25,17 +24,8 @@ class ModelsMissing(ValueError):
 
 
 def size(spec: ModelSpec) -> int:
-    """The bytes of the files of a model that `snapshot` would download."""
-    return sum(file.file_size for file in _download(spec, EVERYTHING, dry_run=True))
-
-
-def snapshot(spec: ModelSpec, patterns: Sequence[str] = EVERYTHING) -> Path:
-    """The folder of a model in the hub's cache, with its files of these patterns, which are
-    downloaded with a progress bar.
-    """
-    from tqdm import tqdm
-
-    return Path(_download(spec, patterns, tqdm_class=tqdm))
+    """The bytes of the files of a model, without downloading them."""
+    return sum(file.file_size for file in download(spec, EVERYTHING, dry_run=True))
 
 
 def check_name(name: str) -> None:
@@ -47,9 +37,10 @@ def check_name(name: str) -> None:
         )
 
 
-def _download(spec: ModelSpec, patterns: Sequence[str], **options: Any) -> Any:
-    """What the hub's client gives for the outermost files of a model; other folders hold other
-    forms of it.
+def download(spec: ModelSpec, patterns: Sequence[str], **options: Any) -> Any:
+    """What the hub's client gives for a model's outermost files of these patterns: a folder in its
+    cache, to which it downloads them. (Inner folders hold other forms of the model.) ModelsMissing
+    if the hub does not provide them.
     """
     from huggingface_hub import snapshot_download
 

@@ -20,7 +20,7 @@ from speclab.model import KVCache, LanguageModel, Pair, over_trunk, wait_for
 from speclab.plain import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, rank_key
 from speclab.shapes import NO_DRAFT, Shape
-from speclab.stats import RESAMPLES, bounds_of, resampling_of
+from speclab.stats import bounds_of, resampling_of
 
 GREEDY, PLAIN = Sampling(), "plain"
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
@@ -163,10 +163,10 @@ def medians(speeds: pd.DataFrame) -> pd.DataFrame:
     return each.assign(plain_s=each["prompt_id"].map(plain))
 
 
-def drawn_seconds(speeds: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
+def drawn_seconds(speeds: pd.DataFrame) -> pd.DataFrame:
     """Seconds of all prompts of `decoded_speed` together, a column for each method: row 0 from the
-    medians of each prompt's repeats, then n rows in each of which the prompts are resampled and the
-    repeats too.
+    medians of each prompt's repeats, then RESAMPLES rows in each of which the prompts are resampled
+    and the repeats too.
 
     Resampled prompts cover the timing noise of single texts. They do not cover what changes on the
     machine from one repeat of all texts to the next, so whole repeats are drawn too: of r repeats
@@ -177,7 +177,7 @@ def drawn_seconds(speeds: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
     wide = speeds.set_index(keys)["time_s"].unstack("method")
     repeats = speeds["repeat"].nunique()
     seconds = wide.to_numpy().reshape(-1, repeats, wide.shape[1])
-    prompts = resampling_of(speeds[["prompt_id"]], n)  # in the order of their ids too
+    prompts = resampling_of(speeds[["prompt_id"]])  # in the order of their ids too
     rng = np.random.default_rng(5)
     total = [np.median(seconds, axis=1).sum(axis=0)]
     for weight in prompts.weights[1:]:

@@ -56,12 +56,11 @@ class TrimmedHead(torch.nn.Module):
 
 def load_network(folder: ModelFolder, dtype: torch.dtype) -> Any:
     """Load the network of a trimmed draft on the CPU."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(folder.path, trust_remote_code=False)
     weights, kept = trimmed_weights(folder)
-    network = AutoModelForCausalLM.from_config(config)
-    head = TrimmedHead(weights[HEAD], kept, config.vocab_size)
+    network = AutoModelForCausalLM.from_config(folder.text)
+    head = TrimmedHead(weights[HEAD], kept, folder.text.vocab_size)
     network.set_output_embeddings(head)
     weights["lm_head.kept"] = kept
     network.load_state_dict(weights)
