@@ -142,13 +142,20 @@ class LanguageModel:
         """
         raise NotImplementedError
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """float32 logits [..., shared vocabulary] of hidden states [..., d]."""
-        raise NotImplementedError
-
     def kept_logits(self, hidden: Tensor) -> Tensor:
         """float32 logits [..., K] of the tokens of `kept`; of all, if it is None."""
-        return self.logits(hidden)
+        raise NotImplementedError
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 logits [..., shared vocabulary] of hidden states [..., d]: -inf for all tokens
+        but those of `kept`.
+        """
+        said = self.kept_logits(hidden)
+        if self.kept is None:
+            return said
+        logits = said.new_full((*said.shape[:-1], self.vocab), -torch.inf)
+        return logits.index_copy_(-1, self.kept, said)
 
     def check_branches(self, branches: int) -> None:
         """ValueError if a node has more children than the draft's output vocabulary has tokens."""

@@ -75,11 +75,6 @@ class TrimmedToyHead:
     def kept_logits(self, hidden):
         return self.head(hidden)[..., self.kept]
 
-    def __call__(self, hidden):
-        logits = torch.full((*hidden.shape[:-1], WORDS), -torch.inf)
-        logits[..., self.kept] = self.kept_logits(hidden)
-        return logits
-
 
 def toy_pair(noise=1.0, stop=9, kept=None):
     """A target, and a draft that is the target with noise. The draft outputs all words, or only

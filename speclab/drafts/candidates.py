@@ -100,8 +100,8 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
     runs alone. ValueError for ids outside the shared vocabulary. NonFiniteProbability.
     """
     draft, parts = pair.draft, []
-    asked = {prompt.prompt_id: prompt for prompt in runs.encoded_prompts(profile)}
-    for prompt in (asked[name] for name in asked if name in texts):
+    asked = (prompt for prompt in runs.encoded_prompts(profile) if prompt.prompt_id in texts)
+    for prompt in asked:
         text = texts[prompt.prompt_id]
         tokens = (*prompt.ids, *text)
         draft.check_ids(tokens)
@@ -109,8 +109,13 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
         logits = draft.logits(hidden[0, -len(text) :])  # the last states predict the text
         check_finite(logits, "draft")
         ranks = rank_of(rank_key(logits), torch.tensor(text, device=logits.device))
-        rows = pd.DataFrame({"position": range(len(text)), "token": text})
-        # a token that the draft cannot output comes after all that it can
-        rows["draft_rank"] = ranks.clamp(max=draft.tokens_said).cpu()
-        parts.append(rows.assign(prompt_id=prompt.prompt_id, domain=prompt.domain))
+        columns = {
+            "position": range(len(text)),
+            "token": text,
+            # a token that the draft cannot output comes after all that it can
+            "draft_rank": ranks.clamp(max=draft.tokens_said).cpu(),
+            "prompt_id": prompt.prompt_id,
+            "domain": prompt.domain,
+        }
+        parts.append(pd.DataFrame(columns))
     return pd.concat(parts, ignore_index=True)

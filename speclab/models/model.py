@@ -143,13 +143,8 @@ class Network(LanguageModel):
         return mask.view(-1, 1, n, past + n)
 
     @torch.inference_mode()
-    def logits(self, hidden: Tensor) -> Tensor:
-        """float32 logits [..., shared vocabulary] of hidden states [..., d]."""
-        return self.head(hidden)[..., : self.vocab].float()
-
-    @torch.inference_mode()
     def kept_logits(self, hidden: Tensor) -> Tensor:
-        """float32 logits [..., K] of the tokens of `kept`; of all, if it is None."""
+        """float32 logits [..., K] of hidden states [..., d] (`LanguageModel.kept_logits`)."""
         if self.kept is None:
-            return self.logits(hidden)
+            return self.head(hidden)[..., : self.vocab].float()
         return self.head.kept_logits(hidden).float()

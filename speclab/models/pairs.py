@@ -379,10 +379,10 @@ def joined(draft: Network, facts: Facts, tokenizers: tuple[Any, Any], vocab: int
 
 def parameter_count(network: Any) -> int:
     """Parameters as if unquantised: a packed layer counts as inputs times outputs."""
-    plain = [p.numel() for p in network.parameters()]
     layers = [m for m in network.modules() if hasattr(m, "qweight")]
     packed = [m.in_features * m.out_features for m in layers]
-    return sum(plain) + sum(packed)
+    plain: int = network.num_parameters()
+    return plain + sum(packed)
 
 
 def model_facts(spec: ModelSpec, model: Network) -> dict:

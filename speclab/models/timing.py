@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -84,8 +83,7 @@ def costs_of(times: pd.DataFrame) -> Costs:
     median = times.groupby(["n", "model"])["ms"].median().unstack()
     one = float(median["target"].iloc[0])
     ratios = median / one
-    draft, verify = (tuple(ratios[model].tolist()) for model in ("draft", "target"))
-    return Costs(one, tuple(map(int, median.index)), draft, verify)
+    return Costs(one, tuple(median.index), tuple(ratios["draft"]), tuple(ratios["target"]))
 
 
 def decoded_speed(
@@ -117,23 +115,33 @@ def decoded_speed(
             order.reverse()
         for method in order:
             if method == PLAIN:
-                counts = _plain_counts(pair, prompt, new, caches[0])
+                text, seconds = _plain_text(pair, prompt, new, caches[0])
+                blocks = len(text)
             else:
                 how = "greedy", methods[method], GREEDY, new, 0, caches
-                text = decode_prompt(pair, prompt, *how)
-                counts = {
-                    "text": text.token_ids,
-                    "tokens": len(text.token_ids),
-                    "blocks": text.target_passes,
-                    "time_s": text.time_s - text.prefill_time_s,
-                }
-            of_prompt = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-            rows.append({"method": method, "repeat": repeat} | of_prompt | counts)
+                made = decode_prompt(pair, prompt, *how)
+                text, blocks = made.token_ids, made.target_passes
+                seconds = made.time_s - made.prefill_time_s
+            row = {
+                "method": method,
+                "repeat": repeat,
+                "prompt_id": prompt.prompt_id,
+                "domain": prompt.domain,
+                "text": text,
+                "tokens": len(text),
+                "blocks": blocks,
+                "time_s": seconds,
+            }
+            rows.append(row)
     return pd.DataFrame(rows).query("repeat >= 0").reset_index(drop=True)
 
 
-def _plain_counts(pair: Pair, prompt: EncodedPrompt, new: int, cache: KVCache) -> dict[str, Any]:
-    """The counts of plain decoding, in the shortest loop there is, so that the baseline is fast."""
+def _plain_text(
+    pair: Pair, prompt: EncodedPrompt, new: int, cache: KVCache
+) -> tuple[tuple[int, ...], float]:
+    """A text of plain decoding and its seconds, in the shortest loop there is, so that the baseline
+    is fast.
+    """
     text: list[int] = []
     target = pair.target
     cache.crop(len(prompt.ids) - 1)
@@ -148,8 +156,7 @@ def _plain_counts(pair: Pair, prompt: EncodedPrompt, new: int, cache: KVCache) -
             text.append(last)
 
     seconds = timed(plainly, target.device)
-    tokens = len(text)
-    return {"text": tuple(text), "tokens": tokens, "blocks": tokens, "time_s": seconds}
+    return tuple(text), seconds
 
 
 def medians(speeds: pd.DataFrame) -> pd.DataFrame:

@@ -101,14 +101,6 @@ class TranslatedModel(LanguageModel):
         """float32 logits [..., K] of the common tokens."""
         return self.inner.logits(hidden).index_select(-1, self.own)
 
-    @torch.inference_mode()
-    def logits(self, hidden: Tensor) -> Tensor:
-        """float32 logits over the target's ids: -inf for all but the common tokens."""
-        said = self.kept_logits(hidden)
-        shape = *said.shape[:-1], self.vocab
-        logits = said.new_full(shape, -torch.inf)
-        return logits.index_copy_(-1, self.kept, said)
-
 
 def _widened(visible: Tensor, before: Sequence[int], sizes: Sequence[int]) -> Tensor:
     """A mask [n, past + n] of the target's tokens as one of the draft's own tokens: a token's own
