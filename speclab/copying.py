@@ -44,7 +44,7 @@ def matches(ids: Array, longest: int = LONGEST) -> tuple[Array, Array]:
     return matched, place
 
 
-def copied(context: Sequence[int], least: int, most: int = MOST) -> Array:
+def copied(context: Sequence[int], least: int, most: int) -> Array:
     """The next `most` tokens, copied from the context. At least `least` (1 or more) of the last
     tokens must match; otherwise the result is empty. int64 [most] or [0].
     """

@@ -72,7 +72,7 @@ class Decoded:
         return len(self.steps)
 
 
-def check_rule(rule: str, shape: Shape, sampling: Sampling, allow_lossy: bool = False) -> None:
+def check_rule(rule: str, shape: Shape, sampling: Sampling, allow_lossy: bool) -> None:
     """Raise a ValueError unless rule, shape and temperature fit together. allow_lossy: also a rule
     that is not lossless.
     """

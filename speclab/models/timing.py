@@ -91,7 +91,7 @@ def decoded_speed(
     prompts: Sequence[EncodedPrompt],
     shapes: Mapping[str, Shape],
     max_new_tokens: int,
-    repeats: int = 3,
+    repeats: int,
 ) -> pd.DataFrame:
     """Every prompt decoded greedily with every shape and plainly (the method "plain"), after a
     warm-up: a row per repeat, prompt and method, the order of the methods swapped from prompt to

@@ -18,11 +18,12 @@ def load_pair(profile: Profile) -> "Pair":
     """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
     from speclab.models.pairs import load_both
 
-    specs, positions = (profile.target, profile.draft), profile.positions
-    target = check_spec(specs[0], positions, "target")  # both before either is loaded
-    draft = check_spec(specs[1], positions, "draft")
+    # both before either is loaded
+    target = check_spec(profile.target, profile.positions, "target")
+    draft = check_spec(profile.draft, profile.positions, "draft")
     say_left_out(profile.target.path, target.left_out(profile.temperature > 0))
-    return load_both(*specs, target, draft, positions + profile.max_packed_tokens)
+    slots = profile.positions + profile.max_packed_tokens
+    return load_both(profile.target, profile.draft, target, draft, slots)
 
 
 def say_left_out(target: str, left_out: Facts) -> None:
