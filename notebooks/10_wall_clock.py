@@ -148,8 +148,7 @@ clock = stopwatch.measured(
 
 # %%
 costs = clock.costs
-refused = cost.disturbed(costs)
-stamp = cost.UNRELIABLE if refused else ""
+refused, stamp = cost.disturbed(costs), cost.stamp(costs)
 weights = greedy.manifest["weights"]
 earlier, _ = timing_runs.timing_runs(weights)
 is_alike = (earlier["machine"] == timing_runs.this_machine()) & (earlier["device"] == formats)

@@ -141,3 +141,8 @@ def disturbed(costs: Costs) -> str:
         f"**Timing is unreliable, so there is no verdict on speed.** {what} Another program "
         "probably used the machine. Run this notebook again on an idle machine."
     )
+
+
+def stamp(costs: Costs) -> str:
+    """What is stamped across a figure that shows measured costs: UNRELIABLE, or ""."""
+    return UNRELIABLE if disturbed(costs) else ""

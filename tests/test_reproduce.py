@@ -313,8 +313,9 @@ def test_only_notebook_10_measures_time_and_parameters_say_what_is_allowed():
 def test_a_failed_notebook_is_kept_and_the_others_run(repository, capsys):
     assert repository.run("--notebook", "01") == 0
     before = repository.drawn()
-    figures = repository.figures / "01"
-    figures.rename(figures.with_suffix(".old"))  # as a call leaves it that was killed
+    old = repository.build / "new" / "figures" / "tiny"
+    old.mkdir(parents=True, exist_ok=True)
+    (repository.figures / "01").rename(old / "01.old")  # as a call leaves it that was killed
     body = "(folder / 'plot.png').write_text('half')\nassert 1 == 2, 'one is not two'"
     repository.write("01_good", FIGURE.format(number="01") + body)
     for _ in range(2):  # it is never up to date

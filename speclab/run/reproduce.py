@@ -46,7 +46,7 @@ from speclab.study.reading import checked
 
 STYLE = "SPECLAB_STYLE"  # environment variable: the reader's style file
 IGNORED = re.compile(r"\..*|.*\.(pyc|safetensors|whl)")  # names of files that have no digest
-OLD = ".old"  # ending of a folder of figures while a new one takes its place
+OLD = ".old"  # ending of figures whose place new ones take
 LEAST_MEMORY = 6e9  # bytes for two notebooks at once
 STILL = "Notebooks that only read recordings still run."
 # errors that a notebook raises if it lacks something
@@ -277,9 +277,8 @@ def finish(call: Call, notebook: Notebook, status: str, error: str) -> str:
         drawn = kit.drawn_in(new / "figures" / call.figures.name, name)
         for place in (folder, drawn):
             place.mkdir(parents=True, exist_ok=True)
-        earlier = folder.rename(folder.with_suffix(OLD))
+        folder.rename(drawn.with_suffix(OLD))
         drawn.rename(folder)
-        shutil.rmtree(earlier)
         (new / notebook.path.name).replace(call.build / notebook.path.name)
         facts["drawn"] = content([folder])
     # the stamp comes last, because it vouches for page and figures
@@ -305,10 +304,10 @@ def reproduce(call: Call, workers: int = 2) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     new, index = call.build / "new", call.build / "index.html"
     with runs.locked(call.build.parent):  # two profiles may share a folder of figures
-        for earlier in call.figures.parent.glob(f"*/*{OLD}"):  # of a killed call
-            if not earlier.with_suffix("").exists():
-                earlier.rename(earlier.with_suffix(""))
-            shutil.rmtree(earlier, ignore_errors=True)
+        for earlier in new.glob(f"figures/*/*{OLD}"):  # a killed call took these figures away
+            place = call.figures.parent / earlier.parent.name / earlier.stem
+            if not place.exists():
+                earlier.rename(place)
         stale = [notebook for notebook in call.notebooks if not is_current(call, notebook)]
         if stale:
             shutil.rmtree(new, ignore_errors=True)

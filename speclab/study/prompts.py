@@ -512,10 +512,14 @@ def encode_prompts(
         _check_read(tokenizer, read, arguments)
     # a text may hold what is added as well, as a template or its beginning
     special = tuple(tokenizer.all_special_tokens)
-    held = [(prompt, ids) for prompt, ids in read if prompt.text.startswith(special)]
-    if twice := [prompt for prompt, ids in held if template == "chat" or ids[:1] == ids[1:2]]:
+    twice = [
+        prompt.prompt_id
+        for prompt, ids in read
+        if prompt.text.startswith(special) and (template == "chat" or ids[:1] == ids[1:2])
+    ]
+    if twice:
         say_once(
-            f"{len(twice)} of {len(encoded)} prompts, as {twice[0].prompt_id!r}, begin with a "
+            f"{len(twice)} of {len(encoded)} prompts, as {twice[0]!r}, begin with a "
             "special token, and get another before it; unless you mean this, remove it, or set "
             "template: none for prompts that hold the template"
         )
