@@ -238,7 +238,7 @@ def test_a_tree_of_paths_is_decoded_and_known_by_its_nodes(decoded, paths):
         ("{a: 1}", "paths.json holds a dict instead of a list; it needs a list of lists"),
         ("[[0], [!!python/name:os.system x]]", "paths.json is damaged .*tags"),
         ("[[0], [1", "paths.json is damaged"),
-        ("&a [*a]", "paths.json is damaged .*recursive"),
+        ("&a [*a]", "paths.json is damaged .*aliases"),
     ],
 )
 def test_a_file_that_holds_no_paths_is_named(text, words, decoded, paths):

@@ -401,7 +401,7 @@ def damaged(run, monkeypatch, change):
 
 
 def test_a_damaged_table_is_refused(head_run, monkeypatch):
-    with pytest.raises(Damaged, match="it has the columns"):
+    with pytest.raises(Damaged, match="has the columns"):
         damaged(head_run, monkeypatch, lambda table: table.drop(["block_q"]))
 
 

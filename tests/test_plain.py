@@ -63,7 +63,7 @@ def test_what_could_be_read_wrongly_is_refused(parse, text, word):
         ("a: \0", "position 3"),
         (r'a: "\UFFFFFFFF"', "too large"),
     ],
-    ids=range(12),
+    ids=range(9),
 )
 def test_yaml_that_is_no_plain_value_is_refused_with_its_place(text, words):
     with refuses(words):

@@ -180,7 +180,7 @@ def test_packed_layouts_that_hold_all_load(packed):
 
 def test_a_folder_without_tokenizer_is_said(model):
     (model / "tokenizer.json").unlink()
-    with refuses("the backend tokenizer .*; download the whole model a"):
+    with refuses("the backend tokenizer .*; if one is damaged, download the whole model a"):
         _ = ModelFolder(model).tokenizer
 
 
