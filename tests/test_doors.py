@@ -152,7 +152,7 @@ def test_the_command_line(command, word, refused):
     ("option", "word"),
     [
         ("--set 'notes={licence: !!bool x}'", "line 1, column 11"),
-        ("--set 'notes={licence: &a [*a]}'", "recursive"),
+        ("--set 'notes={licence: &a [*a]}'", "aliases"),
         ("--set 'prompts=no such #5.jsonl'", "no such #5.jsonl,"),
         ("--set 'traces=no such #5' --set nonsense=[1]", "'nonsense'"),
         ("--parameter 'gama=3 #4'", "parameter 'gama': did you mean 'gammas'"),

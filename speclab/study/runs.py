@@ -271,7 +271,7 @@ class Run:
         path = self.folder / f"{name}.parquet"
         try:
             table = pq.read_table(path)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:
             raise Damaged(f"{path} is not a run's table ({one_line(error)}); {MEND}") from None
         wanted, rows = schema_of(name, table.schema.names), self.manifest["rows"][name]
         if not table.schema.equals(wanted) or table.num_rows != rows:
