@@ -31,7 +31,7 @@ from speclab.shapes import parse_shape
 from speclab.study import timing_runs
 from speclab.study.pairs import load_pair
 from speclab.study.profiles import MODELS, ROOT, load_profile
-from speclab.study.runs import encoded_prompts, record_run, texts_of
+from speclab.study.runs import RunError, encoded_prompts, record_run, texts_of
 
 TARGET, DRAFT = "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "Qwen/Qwen2.5-0.5B-Instruct"
 AT, OF = ("e9c932ac1893a49ae0fc497ad6e1e86e2e39af20", "7ae557604adf67be50417f59c2c2f167def9a775")
@@ -350,6 +350,11 @@ def test_a_draft_ends_early_where_that_is_faster(tiny, monkeypatch, position, is
     said, lines = recommended(tiny, "llama.cpp")
     assert ("ends where it is unsure or after 4 tokens" in said) == is_faster
     assert ("p-min 0.0" in lines) != is_faster
+
+
+def test_a_folder_without_a_run_is_said():
+    with pytest.raises(RunError, match="smollm is no finished run"):
+        export.run_named(str(ROOT / "data/traces/smollm"))
 
 
 def test_where_neither_is_tried(tiny, monkeypatch):

@@ -93,12 +93,16 @@ def test_only_the_files_of_the_weights_are_fetched(of_hub, form):
     assert hub.size(ModelSpec(NAME)) == 10**9 * len(of_hub.fetched)
 
 
-def test_no_weights_are_fetched_of_a_model_that_cannot_be_used(of_hub, capsys):
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [({"model_type": "gemma2"}, "softcapping"), ({"max_position_embeddings": 8}, "8 positions")],
+)
+def test_no_weights_are_fetched_of_a_model_that_cannot_be_used(of_hub, capsys, reason, words):
     """Its config.json says so, and that is fetched first."""
-    edit_json(of_hub.folder / "config.json", model_type="gemma2")
+    edit_json(of_hub.folder / "config.json", **reason)
     changes = [f"--set={key}={value}" for key, value in HUB_PAIR.items()]
     assert main(["pair", "--profile", "tiny", *changes]) == 2
-    assert f"target {NAME}" in (said := capsys.readouterr().err) and "softcapping" in said
+    assert f"target {NAME}" in (said := capsys.readouterr().err) and words in said
     assert "model.safetensors" not in of_hub.fetched
 
 
