@@ -505,7 +505,7 @@ def test_a_template_that_fails_is_named_with_its_prompt(template):
 def test_a_beginning_that_is_added_as_well_is_said(template, capsys):
     asked = [Prompt(text, "chat", text) for text in ("one", f"[BOS] {template}", "one [BOS]")]
     encode_prompts(make_tokenizer(CHAT_TEMPLATE), asked, 9, template)
-    assert f"1 of 3 prompts, as '[BOS] {template}'," in capsys.readouterr().out
+    assert f"1 of 3 prompts, such as '[BOS] {template}'," in capsys.readouterr().out
 
 
 def test_of_few_domains_more_prompts_are_decoded():

@@ -19,10 +19,10 @@ from typing import Any
 from speclab.estimates import counted
 from speclab.models import hub
 from speclab.models.folder import ModelFolder
-from speclab.models.support import check_spec
 from speclab.plain import Facts, say_once
 from speclab.stats import MIN_PROMPTS
 from speclab.study import runs, timing_runs
+from speclab.study.pairs import check_pair
 from speclab.study.profiles import MODELS, ROOT, Profile
 from speclab.study.prompts import HUB_SETS
 from speclab.study.reading import near
@@ -139,8 +139,7 @@ def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> Iterator[PlannedR
             for path in away:
                 hub.check_name(path)
             if needed and not away:
-                for name in MODELS:
-                    check_spec(getattr(asked, name), asked.positions, name)
+                check_pair(asked)
         except ValueError as error:
             refused = str(error)
         yield PlannedRun(kind, tokens, numbers, here, refused)

@@ -121,7 +121,8 @@ def open_run(
     shared = digest_of([settings, weights, files, sys.version_info[:2]])
     # each notebook's values, whether the study has enough for it, and what its outcome depends on
     for path, allowed in known.items():
-        own = {name: of_call[name] for name in of_call.keys() & allowed.__dataclass_fields__.keys()}
+        names = allowed.__dataclass_fields__
+        own = {name: value for name, value in of_call.items() if name in names}
         given = parameters.values_of(settings, path, own, allowed)
         values = checked(allowed, given, path.stem)
         reason = "" if wanted else kit.unchanged_by(settings, path.stem, given)
@@ -130,8 +131,8 @@ def open_run(
             continue
         cells = parameters.cells_of(path)
         is_timed = any("timed" in tags for *_, tags in cells)
-        names = [value for value in given.values() if isinstance(value, str)]
-        read = content([*names, not is_timed and style])  # a style file changes no times
+        texts = [value for value in given.values() if isinstance(value, str)]
+        read = content([*texts, not is_timed and style])  # a style file changes no times
         now = digest_of([shared, cells, given, read])
         stamp = {"name": path.stem, "digest": now, "given": named | {"changes": own}}
         call.notebooks.append(Notebook(path, values, given | named, is_timed, stamp))

@@ -519,7 +519,7 @@ def encode_prompts(
     ]
     if twice:
         say_once(
-            f"{len(twice)} of {len(encoded)} prompts, as {twice[0]!r}, begin with a "
+            f"{len(twice)} of {len(encoded)} prompts, such as {twice[0]!r}, begin with a "
             "special token, and get another before it; unless you mean this, remove it, or set "
             "template: none for prompts that hold the template"
         )

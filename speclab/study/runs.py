@@ -32,7 +32,6 @@ from tqdm import tqdm
 
 from speclab import place, score
 from speclab.models.folder import ModelFolder, model_digest
-from speclab.models.support import check_spec
 from speclab.plain import (
     EncodedPrompt,
     Facts,
@@ -53,7 +52,7 @@ from speclab.study.manifest import (
     Manifest,
     schema_of,
 )
-from speclab.study.pairs import say_left_out
+from speclab.study.pairs import check_pair, say_left_out
 from speclab.study.profiles import MODELS, ROOT, Profile
 from speclab.study.prompts import (
     HUB_SETS,
@@ -725,12 +724,9 @@ def record_run(
     from speclab.models.pairs import device_of
     from speclab.study.recording import Job, Worker
 
-    devices = {}
-    for name in MODELS:
-        spec = getattr(profile, name)
-        if not pair:
-            check_spec(spec, profile.positions, name)
-        devices[name] = device_of(spec).type
+    if not pair:
+        check_pair(profile)
+    devices = {name: device_of(getattr(profile, name)).type for name in MODELS}
     identity = identity_of(profile)
     folder = Path(folder or RUNS / f"{profile.name}-{kind}-{identity['key']}")
     finished = folder / "manifest.json"
